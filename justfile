@@ -1,0 +1,94 @@
+# One line each in `just --list`. Through ./eps the environment is made first.
+# The exit status is that of eps-locked: 0 ok, 1 a check failed, 2 malformed input, 3 refused,
+# 4 a backend failed, 130 interrupted.
+
+set positional-arguments
+
+[private]
+default:
+    @just --list --unsorted
+
+# Play a whole study on the embedded model, from plan to report.
+[no-exit-message]
+demo *ARGS:
+    @eps-locked demo "$@"
+
+# List every problem of plans/NAME.yaml, and what it would cost.
+[no-exit-message]
+plan-check NAME *ARGS:
+    @name=$1; shift; eps-locked plan check "plans/$name.yaml" "$@"
+
+# Freeze plans/NAME.yaml into manifests/NAME.
+[no-exit-message]
+freeze-plan NAME *ARGS:
+    @eps-locked freeze "$@"
+
+# Sign the permission to run one phase.
+[no-exit-message]
+authorize NAME PHASE *ARGS:
+    @eps-locked authorize "$@"
+
+# Run or resume one authorized phase.
+[no-exit-message]
+run-phase NAME PHASE *ARGS:
+    @eps-locked run-phase "$@"
+
+# Re-derive every claim of a run from the bytes on disk.
+[no-exit-message]
+check-evidence NAME *ARGS:
+    @eps-locked check-evidence "$@"
+
+# Write the report of a checked run.
+[no-exit-message]
+report NAME *ARGS:
+    @eps-locked report "$@"
+
+# Remove what the demo made: its run, its manifest, its throw-away keys.
+clean-demo:
+    rm -rf .demo runs/demo runs/demo-* manifests/demo manifests/demo-*
+
+# Check, then run the tests (arguments go to pytest).
+[no-exit-message]
+test *ARGS: check
+    OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" python -m pytest -n 2 "$@"
+
+# Lint, formatting, types, and who may import whom.
+[no-exit-message]
+check:
+    ruff check
+    ruff format --check
+    mypy
+    lint-imports --no-logo
+
+# Format, and mend what ruff can mend.
+fix:
+    ruff check --fix
+    ruff format
+
+# Measure the numbers that the design promises.
+[no-exit-message]
+bench *ARGS:
+    python -m benchmarks "$@"
+
+# Rewrite requirements/*.txt from pyproject.toml.
+pins:
+    #!/bin/sh
+    # For Python 3.11, the oldest. Torch and the CUDA libraries it brings along stay out of the
+    # lists: which build is right depends on the machine.
+    set -eu
+    export UV_FIND_LINKS="${UV_FIND_LINKS:-$(printf '%s' "${PIP_FIND_LINKS:-}" | tr -s ' ' ',')}"
+    pin() {
+        list=requirements/$1.txt
+        shift
+        uv pip compile pyproject.toml "$@" --quiet --no-header --no-annotate --python-version 3.11 \
+            --no-emit-package torch --no-emit-package eps-locked --output-file "$list.new" >/dev/null
+        {
+            printf '# Written by `just pins` from pyproject.toml; change that instead.\n'
+            sed -E '/^(#|cuda-|nvidia-|triton==)/d' "$list.new"
+            if [ $# -gt 0 ]; then printf 'torch>=2.13,<2.14\n'; fi
+        } > "$list"
+        rm "$list.new"
+    }
+    pin light
+    pin demo --extra hf
+    pin dev --extra dev
