@@ -1,0 +1,200 @@
+"""A plan: what people intend, as they wrote it. Still editable; freezing turns it into a manifest.
+
+This is the part every study shares. The study's own section stays a mapping here and is read by
+``studies/<name>/plan.py``. ``schemas/plan.schema.json`` describes the same door to outsiders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from eps_locked.domain.fields import Fields
+from eps_locked.errors import MalformedInputError
+
+PLAN_SCHEMA = "eps-locked/plan/1"
+STUDIES = ("eps",)
+MS_PER_HOUR = 3_600_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSource:
+    """Where the base model comes from: a package on the index, a local folder, or a hub repo.
+
+    ``where`` is the package name, the folder or the repo id; ``revision`` the version or the
+    40-digit commit (absent for a folder); ``checksums`` what must be true of the download.
+    """
+
+    kind: Literal["package", "folder", "hub", "scripted"]
+    where: str
+    revision: str | None
+    checksums: Mapping[str, str]
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> ModelSource:
+        with Fields(value, path) as fields:
+            kind = fields.text("kind", one_of=("package", "folder", "hub", "scripted"))
+            source = cls(
+                kind=kind,  # type: ignore[arg-type]  # checked by one_of
+                where=fields.text("where"),
+                revision=fields.text_or_none("revision"),
+                checksums=fields.text_map("checksums"),
+            )
+        if source.kind in ("package", "hub") and source.revision is None:
+            raise MalformedInputError(
+                f"{path}.revision",
+                expected="a pinned version or commit",
+                found="none",
+                next_step="pin it: a name alone may hold other bytes tomorrow",
+            )
+        return source
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BaseModel:
+    """The one model that every adapter of the study is trained onto."""
+
+    name: str
+    family: str
+    licence: str
+    source: ModelSource
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> BaseModel:
+        with Fields(value, path) as fields:
+            model = cls(
+                name=fields.text("name"),
+                family=fields.text("family"),
+                licence=fields.text("licence"),
+                source=ModelSource.from_dict(fields.mapping("source"), fields.path("source")),
+            )
+        if not model.licence.strip():
+            raise MalformedInputError(f"{path}.licence", problem="is empty")
+        return model
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnginePlan:
+    """Which engine serves the model, in which precision, on which device."""
+
+    name: Literal["transformers", "scripted"]
+    dtype: str
+    device: str
+    threads: int
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> EnginePlan:
+        with Fields(value, path) as fields:
+            return cls(
+                name=fields.text("name", one_of=("transformers", "scripted")),  # type: ignore[arg-type]
+                dtype=fields.text("dtype", one_of=("float32", "bfloat16", "float16")),
+                device=fields.text("device"),
+                threads=fields.integer("threads", low=1),
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuthorizationRules:
+    """Who may authorize, and what the author may authorize alone."""
+
+    allowed_signers: str
+    auto_approve_gpu_hours: float
+    self_authorization: bool
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> AuthorizationRules:
+        with Fields(value, path) as fields:
+            return cls(
+                allowed_signers=fields.text("allowed_signers"),
+                auto_approve_gpu_hours=fields.number("auto_approve_gpu_hours", low=0),
+                self_authorization=fields.flag("self_authorization"),
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseBudget:
+    """What a phase may cost, and what one step of each kind is expected to cost at most."""
+
+    gpu_hours: float
+    step_seconds: Mapping[str, float]
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> PhaseBudget:
+        with Fields(value, path) as fields:
+            costs = fields.sub("step_seconds")
+            with costs:
+                kinds = tuple(fields.mapping("step_seconds"))
+                seconds = {kind: costs.number(kind, low=0) for kind in kinds}
+            return cls(gpu_hours=fields.number("gpu_hours", low=0), step_seconds=seconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The shared part of a plan. ``study_section`` is what stands under the study's own name."""
+
+    name: str
+    title: str
+    study: str
+    author: str
+    base_model: BaseModel
+    engine: EnginePlan
+    seeds: tuple[int, ...]
+    minimum_seeds: int
+    authorization: AuthorizationRules
+    phases: Mapping[str, PhaseBudget]
+    analyses: tuple[str, ...]
+    publication: bool
+    study_section: Mapping[str, Any]
+
+    @classmethod
+    def from_dict(cls, value: object, path: str = "plan") -> Plan:
+        """Raises MalformedInputError at the first field that is not as documented."""
+        with Fields(value, path) as fields:
+            fields.text("schema", one_of=(PLAN_SCHEMA,))
+            study = fields.text("study", one_of=STUDIES)
+            phases = {
+                name: PhaseBudget.from_dict(item, f"{path}.phases.{name}")
+                for name, item in fields.mapping("phases").items()
+            }
+            plan = cls(
+                name=fields.text("name"),
+                title=fields.text("title"),
+                study=study,
+                author=fields.text("author"),
+                base_model=BaseModel.from_dict(
+                    fields.mapping("base_model"), fields.path("base_model")
+                ),
+                engine=EnginePlan.from_dict(fields.mapping("engine"), fields.path("engine")),
+                seeds=fields.integers("seeds"),
+                minimum_seeds=fields.integer("minimum_seeds", low=1),
+                authorization=AuthorizationRules.from_dict(
+                    fields.mapping("authorization"), fields.path("authorization")
+                ),
+                phases=phases,
+                analyses=fields.texts("analyses"),
+                publication=fields.flag("publication"),
+                study_section=fields.mapping(study),
+            )
+        plan._check(path)
+        return plan
+
+    def _check(self, path: str) -> None:
+        if len(set(self.seeds)) != len(self.seeds):
+            raise MalformedInputError(
+                f"{path}.seeds", expected="distinct seeds", found=list(self.seeds)
+            )
+        if len(self.seeds) < self.minimum_seeds:
+            raise MalformedInputError(
+                f"{path}.seeds",
+                expected=f"at least {self.minimum_seeds} (minimum_seeds)",
+                found=len(self.seeds),
+                next_step="add seeds; a study on one seed cannot tell its finding from luck",
+            )
+        if self.publication and self.engine.name == "scripted":
+            raise MalformedInputError(
+                f"{path}.publication",
+                expected="false with the scripted engine",
+                found="true",
+                next_step="the scripted engine is a stand-in; its numbers are never evidence",
+            )

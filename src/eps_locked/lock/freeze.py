@@ -1,0 +1,201 @@
+"""Freezing: from a plan's bytes to a manifest folder that exists whole or not at all.
+
+What a study freezes beyond the common part (items, rendered contexts, steps) comes from a function
+the caller hands in; this module binds it all and seals it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from eps_locked import files
+from eps_locked.canonical import digest_bytes, digest_value, encode
+from eps_locked.domain.ledger import FileRecord
+from eps_locked.domain.manifest import Manifest
+from eps_locked.domain.model import ChatTokenizer
+from eps_locked.domain.plan import MS_PER_HOUR, Plan
+from eps_locked.domain.steps import STEPS_SCHEMA, Step, read_steps
+from eps_locked.errors import MalformedInputError, RefusedError
+from eps_locked.lock.envelope import seal_document
+from eps_locked.lock.gate import Surroundings
+from eps_locked.lock.provenance import schema_folder
+from eps_locked.lock.signatures import public_principals
+from eps_locked.lock.strict_yaml import parse_yaml
+from eps_locked.lock.workspace import Workspace
+
+
+@dataclass(kw_only=True, slots=True)
+class SourceReader:
+    """Reads the files a plan names and remembers each, so that all of them get frozen."""
+
+    workspace: Workspace
+    read_files: dict[str, bytes] = field(default_factory=dict)
+
+    def read(self, relative: str, *, thing: str) -> bytes:
+        """Bytes of ``plans/relative``; the same bytes however often it is asked for."""
+        if relative not in self.read_files:
+            self.read_files[relative] = self.workspace.read_source(relative, thing=thing)
+        return self.read_files[relative]
+
+    def read_yaml(self, relative: str, *, thing: str) -> Any:
+        """The strict-YAML value of ``plans/relative``."""
+        return parse_yaml(self.read(relative, thing=thing), thing=f"plans/{relative}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FrozenStudy:
+    """What a study adds: canonical JSON documents by name below ``frozen/``, and its steps."""
+
+    documents: Mapping[str, Any]
+    steps: tuple[Step, ...]
+    summary: Mapping[str, int]
+
+
+StudyFreezer = Callable[[Plan, SourceReader, ChatTokenizer], FrozenStudy]
+
+
+def load_plan(data: bytes, *, thing: str) -> Plan:
+    """A plan from its YAML bytes.
+
+    Raises MalformedInputError with every schema problem, each with its path, then those that only
+    the typed reader can see.
+    """
+    value = parse_yaml(data, thing=thing)
+    problems = schema_problems(value)
+    if problems:
+        raise MalformedInputError(
+            thing,
+            problem=f"has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
+            details=problems,
+            next_step="mend each field; schemas/plan.schema.json says what is allowed",
+        )
+    return Plan.from_dict(value, "plan")
+
+
+def schema_problems(value: object, *, schema: str = "plan.schema.json") -> tuple[str, ...]:
+    """Every way in which a value breaks a shipped JSON Schema, as ``path: problem``."""
+    import jsonschema
+
+    document = json.loads(files.read_bytes(schema_folder() / schema))
+    validator = jsonschema.Draft202012Validator(document)
+    found = sorted(validator.iter_errors(value), key=lambda error: list(map(str, error.path)))
+    return tuple(f"{_dotted(error.absolute_path)}: {error.message[:300]}" for error in found)
+
+
+def _dotted(path: Any) -> str:
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".") or "plan"
+
+
+def read_plan(workspace: Workspace, name: str) -> tuple[Plan, bytes]:
+    """The plan NAME from ``plans/NAME.yaml``, and its bytes."""
+    path = workspace.plan_path(name)
+    data = workspace.read_source(f"{name}.yaml", thing="plan")
+    plan = load_plan(data, thing=f"plans/{path.name}")
+    if plan.name != name:
+        raise MalformedInputError(
+            f"plans/{path.name}: name", expected=name, found=plan.name, next_step="make them equal"
+        )
+    return plan, data
+
+
+def freeze(
+    workspace: Workspace,
+    name: str,
+    *,
+    study_freezer: StudyFreezer,
+    tokenizer: ChatTokenizer,
+    surroundings: Surroundings,
+    now: datetime,
+    dry_run: bool,
+) -> tuple[Manifest, str, dict[str, bytes]]:
+    """Freeze ``plans/NAME.yaml`` into ``manifests/NAME/``.
+
+    Returns the manifest, its digest and the folder's contents. With ``dry_run`` nothing is
+    written. Raises RefusedError if the manifest exists already, whatever it holds.
+    """
+    folder = workspace.manifest_folder(name)
+    if folder.exists():
+        raise RefusedError(
+            str(folder),
+            problem="exists; a manifest is frozen once",
+            next_step="copy the plan under another name and freeze that",
+        )
+    plan, plan_bytes = read_plan(workspace, name)
+    reader = SourceReader(workspace=workspace)
+    signers = reader.read(plan.authorization.allowed_signers, thing="authorization.allowed_signers")
+    _check_signers(plan, signers)
+    study = study_freezer(plan, reader, tokenizer)
+    read_steps(_steps_document(study.steps), "steps")
+    documents = {
+        **study.documents,
+        "steps.json": _steps_document(study.steps),
+        "code.json": dict(surroundings.code),
+        "environment.json": dict(surroundings.environment),
+    }
+    contents = {f"frozen/{key}": encode(value) for key, value in documents.items()}
+    contents["frozen/plan.yaml"] = plan_bytes
+    contents["frozen/allowed_signers"] = signers
+    for relative, data in reader.read_files.items():
+        contents[f"frozen/sources/{relative}"] = data
+    manifest = _bind(plan, plan_bytes, reader, contents, surroundings, study, now)
+    data, digest = seal_document(manifest.to_payload())
+    if not dry_run:
+        files.publish_folder(folder, {**contents, "manifest.json": data})
+    return manifest, digest, {**contents, "manifest.json": data}
+
+
+def _bind(
+    plan: Plan,
+    plan_bytes: bytes,
+    reader: SourceReader,
+    contents: Mapping[str, bytes],
+    surroundings: Surroundings,
+    study: FrozenStudy,
+    now: datetime,
+) -> Manifest:
+    sources = {f"{plan.name}.yaml": plan_bytes, **reader.read_files}
+    return Manifest(
+        name=plan.name,
+        title=plan.title,
+        study=plan.study,
+        author=plan.author,
+        frozen_at=now,
+        plan=digest_bytes(plan_bytes),
+        phases=tuple(plan.phases),
+        files={key: _record(data) for key, data in contents.items()},
+        sources={key: _record(data) for key, data in sources.items()},
+        model_files=dict(surroundings.model_files()),
+        code=digest_value(dict(surroundings.code)),
+        environment=digest_value(dict(surroundings.environment)),
+        self_authorization=plan.authorization.self_authorization,
+        auto_approve_ms=round(plan.authorization.auto_approve_gpu_hours * MS_PER_HOUR),
+        publication=plan.publication,
+        summary=study.summary,
+    )
+
+
+def _check_signers(plan: Plan, signers: bytes) -> None:
+    principals = public_principals(signers, thing=plan.authorization.allowed_signers)
+    if principals == (plan.author,) and not plan.authorization.self_authorization:
+        raise MalformedInputError(
+            "authorization",
+            problem="nobody could ever authorize a phase",
+            expected="a second allowed signer, or self_authorization: true",
+            found=f"only the author {plan.author}",
+            next_step="add a colleague's key to the allowed-signers file",
+        )
+
+
+def _steps_document(steps: tuple[Step, ...]) -> dict[str, Any]:
+    return {"schema": STEPS_SCHEMA, "steps": [step.to_dict() for step in steps]}
+
+
+def _record(data: bytes) -> FileRecord:
+    return FileRecord(digest=digest_bytes(data), size=len(data))
