@@ -1,0 +1,546 @@
+"""What an auditor establishes about a run, numbered as in docs/lock.md, all failures at once.
+
+    C1   manifest: canonical, self-digest, one name
+    C2   frozen files: every listed byte, nothing unlisted
+    C3   sources: the plan and material that were frozen are still what lies in plans/, if there
+    C4   code: the checker's own sources are the ones the run was bound to
+    C5   signers: every authorization and amendment carries a good signature and fits the record
+    C6   ledger: chain, head, no torn line
+    C7   history: every step promised, in order, once, with the inputs it should have read
+    C8   artifacts: every recorded byte, nothing unrecorded
+    C9   lineage: adapters say the cell they were trained for; no adapter serves two cells
+    C10  derivation: every derived number recomputed from stored readings
+    C11  completeness: every phase closed, every promised step there
+    C12  layout: no stray file, nothing half-written
+    C13  verdicts: earlier verdicts are whole
+
+It reads a folder and trusts nothing in it; it never writes, and imports no engine, runner or
+study. What a study derives is recomputed by the function the caller hands in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from eps_locked import files
+from eps_locked.canonical import decode, digest_bytes, digest_value
+from eps_locked.domain.authorization import Authorization
+from eps_locked.domain.clock import format_time, parse_time
+from eps_locked.domain.ledger import Artifact, Entry, OpenBody
+from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
+from eps_locked.errors import BackendError, EpsLockedError, EvidenceError
+from eps_locked.lock.envelope import open_document
+from eps_locked.lock.gate import (
+    read_authorization,
+    self_authorization_refusal,
+    verify_frozen_files,
+)
+from eps_locked.lock.history import History, Terms
+from eps_locked.lock.ledger import ChainReader, Line, read_chain
+from eps_locked.lock.record import terms_of, verify_amendments, verify_artifact, verify_head
+from eps_locked.lock.workspace import FrozenManifest, RunFolder, Workspace
+
+VERDICT_SCHEMA = "eps-locked/verdict/1"
+
+TITLES = {
+    1: "manifest is canonical and has its own digest",
+    2: "frozen files are the frozen bytes, and no others lie beside them",
+    3: "plan and material in plans/ are what was frozen",
+    4: "the checker's own sources are the bound ones",
+    5: "authorizations and amendments are signed and fit the record",
+    6: "ledger chain and head are whole",
+    7: "every entry keeps the rules of the history",
+    8: "artifacts are the recorded bytes, and no others lie beside them",
+    9: "adapters were trained for the cells they serve",
+    10: "derived numbers follow from the stored readings",
+    11: "every promised step of every phase is there",
+    12: "no stray or half-written file",
+    13: "earlier verdicts are whole",
+}
+
+
+@dataclass(kw_only=True, slots=True)
+class Check:
+    """One numbered check: how many things it looked at, and what was wrong with any of them."""
+
+    number: int
+    n_examined: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.number]
+
+    @property
+    def ok(self) -> bool:
+        return not self.failures
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "title": self.title,
+            "ok": self.ok,
+            "n_examined": self.n_examined,
+            "failures": list(self.failures),
+        }
+
+
+@dataclass(kw_only=True, slots=True)
+class AuditedRun:
+    """What the audit established. ``ok`` says that everything named was found to hold."""
+
+    name: str
+    frozen: FrozenManifest | None
+    history: History | None
+    run: RunFolder
+    checks: dict[int, Check]
+    ledger_head: str | None
+    n_entries: int
+    complete: bool
+    publishable: bool
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks.values())
+
+    def failures(self) -> Iterator[tuple[int, str]]:
+        for check in self.checks.values():
+            for failure in check.failures:
+                yield check.number, failure
+
+    def artifact(self, step: str, output: str) -> Mapping[str, bytes]:
+        """Files of a step's output. Only for runs whose artifacts were found whole."""
+        if self.history is None or not self.checks[8].ok:
+            raise EvidenceError(self.name, problem="has no verified artifacts")
+        artifact = self.history.done[step].outputs[output]
+        return {name: self.run.artifact_file(artifact, name) for name in artifact.files}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditInputs:
+    """A step's inputs for re-derivation, read by the auditor under the recorded digests."""
+
+    step: Step
+    frozen_manifest: FrozenManifest
+    run: RunFolder
+    history: History
+
+    def frozen(self, name: str) -> bytes:
+        return self.frozen_manifest.read(self.step.inputs[name].removeprefix(FILE_REF))
+
+    def artifact(self, name: str) -> Mapping[str, bytes]:
+        artifact = self._artifact(name)
+        return {file: self.run.artifact_file(artifact, file) for file in artifact.files}
+
+    def artifact_digest(self, name: str) -> str:
+        return self._artifact(name).digest
+
+    def _artifact(self, name: str) -> Artifact:
+        step_id, _, output = self.step.inputs[name].removeprefix(STEP_REF).partition("#")
+        return self.history.done[step_id].outputs[output]
+
+
+# Recomputes a finished step's outputs from its inputs where they follow from them, and compares;
+# yields one sentence per difference. Steps it cannot re-derive it passes over, saying so by None.
+Rederive = Callable[[Step, AuditInputs, Mapping[str, Mapping[str, bytes]]], Iterable[str] | None]
+
+
+def audit_run(
+    workspace: Workspace,
+    name: str,
+    *,
+    code: Mapping[str, str],
+    rederive: Rederive,
+    quick: bool = False,
+) -> AuditedRun:
+    """Run every check. Raises only for a name that is no name; all else becomes a failure.
+
+    ``code``: digests of the checker's own source files. ``quick`` leaves out C10.
+    """
+    run = workspace.run(name)
+    checks = {number: Check(number=number) for number in TITLES}
+    audited = AuditedRun(
+        name=name,
+        frozen=None,
+        history=None,
+        run=run,
+        checks=checks,
+        ledger_head=None,
+        n_entries=0,
+        complete=False,
+        publishable=False,
+    )
+    frozen, terms = _check_manifest(workspace, name, checks)
+    if frozen is None or terms is None:
+        return audited
+    audited.frozen = frozen
+    _check_sources(workspace, frozen, checks[3])
+    lines = _check_ledger(run, terms, checks[6], audited)
+    history, entries_ok = _check_history(run, terms, lines, checks[7])
+    audited.history = history
+    _check_code(frozen, history, code, checks[4])
+    _check_signers(run, frozen, history, lines, checks[5])
+    _check_artifacts(run, history, checks[8])
+    if checks[8].ok and entries_ok:
+        _check_lineage(run, history, checks[9])
+        if not quick:
+            _check_derivation(run, frozen, history, rederive, checks[10])
+    _check_completeness(terms, history, checks[11], audited)
+    _check_layout(run, checks[12])
+    _check_verdicts(run, checks[13])
+    audited.publishable = audited.ok and audited.complete and _is_publishable(frozen, history)
+    return audited
+
+
+def verdict_payload(audited: AuditedRun, code: str) -> dict[str, Any]:
+    """The document ``check-evidence`` writes: bound to this ledger head, free of times."""
+    if audited.frozen is None or audited.ledger_head is None:
+        raise EvidenceError(audited.name, problem="has no manifest and ledger to give a verdict on")
+    return {
+        "schema": VERDICT_SCHEMA,
+        "name": audited.name,
+        "manifest": audited.frozen.digest,
+        "ledger_head": audited.ledger_head,
+        "n_entries": audited.n_entries,
+        "complete": audited.complete,
+        "publishable": audited.publishable,
+        "code": code,
+        "ok": audited.ok,
+        "checks": [check.to_dict() for check in audited.checks.values()],
+    }
+
+
+def _check_manifest(
+    workspace: Workspace, name: str, checks: Mapping[int, Check]
+) -> tuple[FrozenManifest | None, Terms | None]:
+    frozen = terms = None
+    with _Noting(checks[1]):
+        frozen = workspace.load_manifest(name)
+    if frozen is None:
+        return None, None
+    for relative in frozen.manifest.files:
+        with _Noting(checks[2]):
+            frozen.read(relative)
+    if checks[2].ok:
+        with _Noting(checks[2]):
+            verify_frozen_files(frozen)
+    with _Noting(checks[1]):
+        if "frozen/steps.json" in frozen.manifest.files:
+            _same_digest(frozen, "frozen/code.json", frozen.manifest.code)
+            _same_digest(frozen, "frozen/environment.json", frozen.manifest.environment)
+        terms = terms_of(frozen)
+    return frozen, terms
+
+
+def _same_digest(frozen: FrozenManifest, relative: str, expected: str) -> None:
+    found = digest_bytes(frozen.read(relative))
+    if found != expected:
+        raise EvidenceError(str(frozen.folder / relative), expected=expected, found=found)
+
+
+def _check_sources(workspace: Workspace, frozen: FrozenManifest, check: Check) -> None:
+    """A bundle without ``plans/`` is whole too: absent sources are not failures, others are."""
+    for relative, record in frozen.manifest.sources.items():
+        path = workspace.plans / relative
+        if not path.exists() and not path.is_symlink():
+            continue
+        with _Noting(check):
+            found = digest_bytes(workspace.read_source(relative, thing=f"plans/{relative}"))
+            if found != record.digest:
+                raise EvidenceError(str(path), expected=record.digest, found=found)
+
+
+def _check_code(
+    frozen: FrozenManifest, history: History, code: Mapping[str, str], check: Check
+) -> None:
+    with _Noting(check):
+        if digest_value(dict(code)) in history.allowed_code:
+            return
+        listed = decode(frozen.read("frozen/code.json"), thing="frozen/code.json")
+        odd = sorted(n for n in {*listed, *code} if listed.get(n) != code.get(n))
+        raise EvidenceError(
+            f"source file {odd[0] if odd else '?'}",
+            expected=listed.get(odd[0], "absent") if odd else "the bound sources",
+            found=code.get(odd[0], "absent") if odd else "others",
+            next_step="check this run with the version of eps_locked it is bound to",
+        )
+
+
+def _check_ledger(
+    run: RunFolder, terms: Terms, check: Check, audited: AuditedRun
+) -> list[Line | None]:
+    reader = ChainReader(terms.manifest_digest, run.root, thing=str(run.ledger_path))
+    lines: list[Line | None] = []
+    last_two: deque[tuple[int, str]] = deque([(-2, ""), (-1, reader.head)], maxlen=2)
+    with _Noting(check):
+        for item in read_chain(run.ledger_lines(), reader):
+            if isinstance(item, EpsLockedError):
+                check.n_examined += 1
+                check.failures.append(str(item))
+                lines.append(None)
+            else:
+                check.n_examined += 1
+                lines.append(item)
+            last_two.append((len(lines) - 1, reader.head))
+        torn = run.torn_end()
+        if torn:
+            raise EvidenceError(
+                str(run.ledger_path),
+                problem="ends in a torn line",
+                expected="a newline at the end",
+                found=f"{len(torn)} bytes after the last one",
+                next_step="resume the phase; it sets the torn line aside and redoes the step",
+            )
+    with _Noting(check):
+        if not lines:
+            raise EvidenceError(
+                str(run.ledger_path), expected="at least one entry", found="an empty ledger"
+            )
+        verify_head(run, before_last=last_two[0], last=last_two[1])
+    audited.ledger_head = reader.head
+    audited.n_entries = len(lines)
+    return lines
+
+
+def _check_history(
+    run: RunFolder, terms: Terms, lines: list[Line | None], check: Check
+) -> tuple[History, bool]:
+    history = History(terms=terms)
+    for number, line in enumerate(lines, start=1):
+        if line is None:
+            continue
+        with _Noting(check):
+            history.accept(line.entry, where=f"{run.ledger_path}:{number}")
+    return history, check.ok
+
+
+def _check_signers(
+    run: RunFolder,
+    frozen: FrozenManifest,
+    history: History,
+    lines: list[Line | None],
+    check: Check,
+) -> None:
+    signers = b""
+    with _Noting(check):
+        signers = frozen.read("frozen/allowed_signers")
+    if not signers:
+        return
+    with _Noting(check):
+        verify_amendments(run, history, frozen, signers)
+    documents: dict[str, tuple[Authorization, str]] = {}
+    with _Noting(check):
+        for document in run.signed_documents("authorizations"):
+            with _Noting(check):
+                authorization = read_authorization(document, signers)
+                digest = digest_bytes(document.data)
+                documents[digest] = (authorization, digest_bytes(document.signature))
+                if authorization.manifest != frozen.digest:
+                    raise EvidenceError(
+                        f"{document.path}: manifest",
+                        expected=frozen.digest,
+                        found=authorization.manifest,
+                    )
+    for line in lines:
+        if line is not None and line.entry.kind == "open":
+            with _Noting(check):
+                _check_open(run, frozen, line.entry, documents)
+
+
+def _check_open(
+    run: RunFolder,
+    frozen: FrozenManifest,
+    entry: Entry,
+    documents: Mapping[str, tuple[Authorization, str]],
+) -> None:
+    where = f"{run.ledger_path}:{entry.seq + 1}"
+    body = OpenBody.from_dict(entry.body, where)
+    named = body.authorization.get("document", "")
+    if named not in documents:
+        raise EvidenceError(
+            f"{where}: authorization",
+            expected=f"a good document with digest {named} in {run.folder / 'authorizations'}",
+            found="none",
+        )
+    authorization, signature = documents[named]
+    for name, expected, found in (
+        ("authorization.signature", signature, body.authorization.get("signature")),
+        ("phase", authorization.phase, body.phase),
+        ("cap_ms", authorization.cap_ms, body.cap_ms),
+        ("lock_head", authorization.lock_head, body.lock_head),
+        ("self_authorized", authorization.self_authorized, body.self_authorized),
+    ):
+        if expected != found:
+            raise EvidenceError(f"{where}: {name}", expected=expected, found=found)
+    at = parse_time(entry.at, thing=f"{where}: at")
+    if not authorization.issued_at <= at < authorization.expires_at:
+        raise EvidenceError(
+            f"{where}: at",
+            expected=f"within {format_time(authorization.issued_at)} "
+            f"to {format_time(authorization.expires_at)}",
+            found=entry.at,
+        )
+    refusal = self_authorization_refusal(authorization, frozen.manifest, where)
+    if refusal is not None:
+        raise refusal
+
+
+def _check_artifacts(run: RunFolder, history: History, check: Check) -> None:
+    recorded: dict[str, Artifact] = {}
+    for body in history.done.values():
+        for artifact in body.outputs.values():
+            recorded[artifact.digest] = artifact
+    for artifact in recorded.values():
+        with _Noting(check):
+            verify_artifact(run, artifact)
+    for digest in run.stored_artifacts():
+        if digest not in recorded:
+            check.failures.append(
+                f"{run.artifact_folder(digest)}: expected an artifact that an entry names, "
+                "found one that none does"
+            )
+
+
+def _check_lineage(run: RunFolder, history: History, check: Check) -> None:
+    """Adapter files carry their cell in the safetensors header; it must be the step's."""
+    owners: dict[str, str] = {}
+    for body in history.done.values():
+        step = history.terms.steps[body.step]
+        artifact = body.outputs.get("adapter")
+        if artifact is None:
+            continue
+        with _Noting(check):
+            data = run.artifact_file(artifact, "adapter_model.safetensors")
+            found = safetensors_metadata(data, thing=body.step)
+            expected = {
+                "behaviour": step.params["behaviour"],
+                "context": step.params["context"],
+                "seed": str(step.seed),
+            }
+            for key, value in expected.items():
+                if found.get(key) != value:
+                    raise EvidenceError(
+                        f"{body.step}: adapter {key}", expected=value, found=found.get(key)
+                    )
+            other = owners.setdefault(artifact.digest, body.step)
+            if other != body.step:
+                raise EvidenceError(
+                    f"{body.step}: adapter",
+                    expected="an adapter of its own",
+                    found=f"the bytes of {other}'s",
+                )
+
+
+def safetensors_metadata(data: bytes, *, thing: str) -> dict[str, str]:
+    """The ``__metadata__`` of a safetensors file, without loading a tensor."""
+    import json
+
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or length > min(len(data) - 8, 100 << 20):
+        raise EvidenceError(thing, expected="a safetensors file", found=f"{len(data)} bytes")
+    try:
+        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
+    except (ValueError, AttributeError) as error:
+        raise EvidenceError(thing, problem="has an unreadable safetensors header") from error
+    return {str(key): str(value) for key, value in metadata.items()}
+
+
+def _check_derivation(
+    run: RunFolder, frozen: FrozenManifest, history: History, rederive: Rederive, check: Check
+) -> None:
+    for body in history.done.values():
+        step = history.terms.steps[body.step]
+        inputs = AuditInputs(step=step, frozen_manifest=frozen, run=run, history=history)
+        try:
+            outputs = {
+                name: {file: run.artifact_file(artifact, file) for file in artifact.files}
+                for name, artifact in body.outputs.items()
+            }
+            differences = rederive(step, inputs, outputs)
+            if differences is not None:
+                check.n_examined += 1
+                check.failures += [f"{step.id}: {difference}" for difference in differences]
+        except EpsLockedError as error:
+            check.failures.append(f"{step.id}: {error}")
+
+
+def _check_completeness(terms: Terms, history: History, check: Check, audited: AuditedRun) -> None:
+    for phase in terms.phases:
+        check.n_examined += 1
+        left = history.remaining(phase)
+        if left:
+            check.failures.append(
+                f"phase {phase}: expected {len(terms.of_phase(phase))} finished steps, "
+                f"found {len(terms.of_phase(phase)) - len(left)}; the first open one is "
+                f"{left[0].id}"
+            )
+        elif phase not in history.closed:
+            check.failures.append(f"phase {phase}: expected a close entry, found none")
+    audited.complete = check.ok
+
+
+def _check_layout(run: RunFolder, check: Check) -> None:
+    allowed_tops = {"artifacts", "authorizations", "amendments", "verdicts", "aside"}
+    allowed_files = {"ledger.jsonl", "head.json"}
+    check.n_examined += 1
+    if not run.folder.is_dir():
+        check.failures.append(f"{run.folder}: expected a run folder, found none")
+        return
+    for path in sorted(run.folder.iterdir()):
+        check.n_examined += 1
+        if path.name == "running.json":
+            check.failures.append(
+                f"{path}: expected no step in progress, found the note of one; "
+                "resume the phase first"
+            )
+        elif path.is_symlink() or path.name not in allowed_files | allowed_tops:
+            check.failures.append(f"{path}: expected no such file here, found one")
+    for kind in ("authorizations", "amendments"):
+        folder = run.folder / kind
+        for relative in files.walk_files(folder):
+            if Path(relative).name not in ("document.json", "document.json.sig"):
+                check.failures.append(f"{folder / relative}: expected no such file, found one")
+    for leftover in run.leftovers():
+        check.failures.append(f"{leftover}: expected nothing half-written, found a leftover")
+
+
+def _check_verdicts(run: RunFolder, check: Check) -> None:
+    for relative in files.walk_files(run.verdicts):
+        with _Noting(check):
+            path = run.verdicts / relative
+            open_document(files.read_bytes(path), thing=str(path), schema=VERDICT_SCHEMA)
+
+
+def _is_publishable(frozen: FrozenManifest, history: History) -> bool:
+    return frozen.manifest.publication and all(
+        body.engine.get("publishable") is True for body in history.opens
+    )
+
+
+class _Noting:
+    """Count one examined thing; turn what is wrong with it into a failure and go on.
+
+    A disk that cannot be read is no verdict on the run: a BackendError passes through.
+    """
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+
+    def __enter__(self) -> None:
+        self._check.n_examined += 1
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, EpsLockedError) or isinstance(error, BackendError):
+            return False
+        self._check.failures.append(str(error))
+        return True

@@ -1,0 +1,125 @@
+"""``check-evidence`` and ``report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from eps_locked import files
+from eps_locked.audit.checks import AuditedRun, audit_run, verdict_payload
+from eps_locked.canonical import digest_value, short
+from eps_locked.cli.common import echo_json, json_option, root_option, workspace_at
+from eps_locked.errors import EvidenceError
+from eps_locked.lock.envelope import seal_document
+from eps_locked.lock.provenance import source_tree
+from eps_locked.lock.workspace import Workspace
+from eps_locked.studies.eps.rederive import EpsRederiver
+
+
+@click.command("check-evidence")
+@click.argument("name")
+@click.option("--quick", is_flag=True, help="Leave out the re-derivation (C10); no verdict.")
+@click.option("--no-verdict", is_flag=True, help="Only look; write nothing.")
+@root_option
+@json_option
+@click.pass_context
+def check_evidence_command(
+    ctx: click.Context, name: str, quick: bool, no_verdict: bool, root: Path, as_json: bool
+) -> int:
+    """Re-hash and re-derive everything NAME claims; list every failure; write a verdict.
+
+    The verdict names the ledger head it was given for. It is written for failures too.
+    """
+    workspace = workspace_at(root)
+    audited = audit(workspace, name, quick=quick)
+    path = None
+    if not quick and not no_verdict and audited.ledger_head is not None:
+        path = write_verdict(audited)
+    if as_json:
+        echo_json(
+            {
+                "name": name,
+                "ok": audited.ok,
+                "complete": audited.complete,
+                "publishable": audited.publishable,
+                "ledger_head": audited.ledger_head,
+                "verdict": str(path.relative_to(workspace.root)) if path else None,
+                "checks": [check.to_dict() for check in audited.checks.values()],
+            }
+        )
+    else:
+        print_checks(audited, skipped=(10,) if quick else ())
+        if path is not None:
+            click.echo(f"verdict: {path.relative_to(workspace.root)}")
+    return 0 if audited.ok else 1
+
+
+def audit(workspace: Workspace, name: str, *, quick: bool = False) -> AuditedRun:
+    """Audit a run with this installation's own rules."""
+    return audit_run(workspace, name, code=source_tree(), rederive=EpsRederiver(), quick=quick)
+
+
+def print_checks(audited: AuditedRun, skipped: tuple[int, ...] = ()) -> None:
+    for check in audited.checks.values():
+        word = "skip" if check.number in skipped else "ok" if check.ok else "FAIL"
+        click.echo(f"  C{check.number:<3} {word:<5} {check.title} ({check.n_examined} examined)")
+        for failure in check.failures:
+            click.echo("           " + failure.replace("\n", "\n           "))
+    n_failures = sum(len(check.failures) for check in audited.checks.values())
+    head = short(audited.ledger_head)
+    if n_failures:
+        click.echo(f"{audited.name}: {n_failures} failures, ledger head {head}")
+    else:
+        click.echo(f"{audited.name}: every check holds for ledger head {head}")
+    if not audited.publishable:
+        click.echo("  not for publication: the plan, the engine or a failed check says so")
+
+
+def write_verdict(audited: AuditedRun) -> Path:
+    """File the verdict under its ledger head; the same verdict twice is one file."""
+    payload = verdict_payload(audited, digest_value(source_tree()))
+    data, _ = seal_document(payload)
+    head = payload["ledger_head"].removeprefix("blake3:")[:16]
+    number = 1
+    folder = audited.run.verdicts
+    while True:
+        path = folder / f"{payload['n_entries']:06d}-{head}-{number}.json"
+        if not path.exists():
+            files.write_once(path, data)
+            return path
+        if path.read_bytes() == data:
+            return path
+        number += 1
+
+
+@click.command("report")
+@click.argument("name")
+@root_option
+def report_command(name: str, root: Path) -> None:
+    """Write reports/NAME/: one HTML page and every table as CSV and JSON, from audited bytes.
+
+    A run that does not pass its checks gets no report; an incomplete one neither.
+    """
+    workspace = workspace_at(root)
+    audited = audit(workspace, name)
+    if not audited.ok:
+        print_checks(audited)
+        raise EvidenceError(
+            f"report of {name}",
+            expected="a run whose checks all hold",
+            found=f"{sum(1 for _ in audited.failures())} failures (listed above)",
+            next_step=f"just check-evidence {name}",
+        )
+    path = write_report(workspace, audited)
+    click.echo(f"report: {path.relative_to(workspace.root)}")
+
+
+def write_report(workspace: Workspace, audited: AuditedRun) -> Path:
+    """The page's path; reports are derived and may be written again."""
+    from eps_locked.report.page import report_files
+
+    folder = workspace.root / "reports" / audited.name
+    for relative, data in report_files(audited).items():
+        files.replace_file(folder / relative, data)
+    return folder / "index.html"

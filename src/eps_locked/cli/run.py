@@ -1,0 +1,147 @@
+"""``run-phase`` and ``status``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from eps_locked import files
+from eps_locked.canonical import short
+from eps_locked.cli.common import echo_json, json_option, now, root_option, workspace_at
+from eps_locked.cli.progress import PhaseProgress
+from eps_locked.cli.surroundings import ModelFolder, measure
+from eps_locked.domain.plan import MS_PER_HOUR
+from eps_locked.errors import RefusedError
+from eps_locked.lock.freeze import load_plan
+from eps_locked.lock.gate import open_phase
+from eps_locked.lock.ledger import Root
+from eps_locked.lock.record import RunRecord, terms_of
+from eps_locked.lock.workspace import Workspace
+from eps_locked.runners.loop import run_phase
+from eps_locked.studies.eps.execute import EpsExecutor
+from eps_locked.studies.eps.wiring import load_backends
+
+
+@click.command("run-phase")
+@click.argument("name")
+@click.argument("phase")
+@click.option("--authorization", help="Which document to use when several are valid.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    help="Smoke run: only so many steps, under smoke/, never evidence.",
+)
+@root_option
+def run_phase_command(
+    name: str, phase: str, authorization: str | None, limit: int | None, root: Path
+) -> None:
+    """Run PHASE of NAME, or resume it. Does nothing unless every byte matches and it is authorized.
+
+    A smoke run (--limit) needs its own authorization in its own folder: authorize with --smoke.
+    """
+    results = execute_phase(
+        workspace_at(root), name, phase, authorization_name=authorization, limit=limit
+    )
+    if results is None:
+        click.echo(f"smoke: {limit} steps of {phase} ran under smoke/{name}; this is no evidence")
+        return
+    click.echo(f"{phase} of {name}: complete, results {short(results)}")
+    click.echo(f"  next: {_next_command(workspace_at(root), name)}")
+
+
+def execute_phase(
+    workspace: Workspace,
+    name: str,
+    phase: str,
+    *,
+    authorization_name: str | None = None,
+    limit: int | None = None,
+) -> str | None:
+    """Everything ``run-phase`` does, for it and for the demo. Returns the results digest."""
+    frozen = workspace.load_manifest(name)
+    root: Root = "runs" if limit is None else "smoke"
+    run = workspace.run(name, root)
+    if not run.folder.is_dir():
+        smoke = " --smoke" if root == "smoke" else ""
+        raise RefusedError(
+            f"authorization for {phase}",
+            expected=f"a document in {run.folder / 'authorizations'}",
+            found="no run folder",
+            next_step=f"just authorize {name} {phase}{smoke}",
+        )
+    with files.exclusive_lock(run.folder):
+        # The frozen plan, verified, chooses the model; the gate then requires everything else.
+        plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
+        model = ModelFolder(plan, workspace.root)
+        permit, record = open_phase(
+            workspace,
+            frozen,
+            run,
+            phase,
+            surroundings=measure(model),
+            clock=now,
+            authorization_name=authorization_name,
+        )
+        executor = EpsExecutor(load=lambda: load_backends(plan, model.path()))
+        steps = record.history.remaining(phase)
+        with PhaseProgress(steps, device=plan.engine.device) as progress:
+            return run_phase(permit, record, frozen, executor, progress, limit=limit)
+
+
+@click.command("status")
+@click.argument("name")
+@root_option
+@json_option
+def status_command(name: str, root: Path, as_json: bool) -> None:
+    """Say how far NAME has come, by its ledger; verifies the chain, not the artifacts."""
+    workspace = workspace_at(root)
+    frozen = workspace.load_manifest(name)
+    record = RunRecord.load(workspace.run(name), terms_of(frozen), now)
+    history = record.history
+    phases = []
+    for phase in frozen.manifest.phases:
+        total = len(history.terms.of_phase(phase))
+        phases.append(
+            {
+                "phase": phase,
+                "steps": total,
+                "finished": total - len(history.remaining(phase)),
+                "closed": phase in history.closed,
+                "device_hours": history.spent_ms.get(phase, 0) / MS_PER_HOUR,
+                "aborted": sum(body.phase == phase for body in history.aborted),
+            }
+        )
+    document = {
+        "name": name,
+        "manifest": frozen.digest,
+        "ledger_head": record.reader.head,
+        "entries": record.reader.n_read,
+        "amendments": len(history.amendments),
+        "phases": phases,
+        "next": _next_command(workspace, name),
+    }
+    if as_json:
+        echo_json(document)
+        return
+    click.echo(f"{name}: manifest {short(frozen.digest)}, {record.reader.n_read} ledger entries")
+    for row in phases:
+        state = "closed" if row["closed"] else "open"
+        click.echo(
+            f"  {row['phase']}: {row['finished']} of {row['steps']} steps, {state}, "
+            f"{row['device_hours']:.4f} device-hours, {row['aborted']} aborted attempts"
+        )
+    click.echo(f"  next: {document['next']}")
+
+
+def _next_command(workspace: Workspace, name: str) -> str:
+    frozen = workspace.load_manifest(name)
+    run = workspace.run(name)
+    history = RunRecord.load(run, terms_of(frozen), now).history
+    for phase in frozen.manifest.phases:
+        if phase not in history.closed:
+            documents = list(run.signed_documents("authorizations"))
+            has_one = any(document.name.startswith(f"{phase}-") for document in documents)
+            verb = "run-phase" if has_one else "authorize"
+            return f"just {verb} {name} {phase}"
+    return f"just check-evidence {name}"

@@ -1,0 +1,522 @@
+"""Freezing an ``eps`` plan: draw items, render contexts, draw the quarantine, list every step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eps_locked.canonical import digest_bytes, digest_value, encode
+from eps_locked.domain.model import ChatTokenizer, TokenIds
+from eps_locked.domain.plan import Plan
+from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
+from eps_locked.errors import MalformedInputError, RefusedError
+from eps_locked.lock.freeze import FrozenStudy, SourceReader
+from eps_locked.studies.eps.material import (
+    BehaviourFile,
+    Context,
+    Item,
+    demonstration_questions,
+    draw_items,
+    read_contexts,
+    read_items,
+    refuse_overlap,
+)
+from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour, Slots
+
+PHASES = ("P0", "P1")
+ANALYSES = ("tensor",)
+# Asked of every context to compare contexts as token ids; never asked of a model.
+PROBE_QUESTIONS = ("Why?", "7 apples, or none at all")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Material:
+    """Everything a plan names, read and checked."""
+
+    contexts: Mapping[str, Context]
+    train_items: tuple[Item, ...]
+    eval_items: tuple[Item, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rendered:
+    """One context under the model's own chat template, for a list of items.
+
+    ``prefix`` is what all prompts share from the start, ``suffixes`` the rest by item id.
+    ``identity`` is the digest of the token ids for the probe questions: two contexts that render
+    alike are one context, whatever their authors called them.
+    """
+
+    context: Context
+    identity: str
+    prefix: TokenIds
+    suffixes: Mapping[str, TokenIds]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": "eps-locked/prompts/1",
+            "context": self.context.id,
+            "prefix": list(self.prefix),
+            "suffixes": {item: list(ids) for item, ids in self.suffixes.items()},
+        }
+
+
+def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> FrozenStudy:
+    """Everything an ``eps`` manifest holds beyond the common part.
+
+    Raises MalformedInputError or RefusedError naming the field, file or context at fault.
+    """
+    section = EpsPlan.from_section(plan.study_section)
+    _check_phases(plan)
+    material = read_material(section, reader)
+    for number, behaviour in enumerate(section.behaviours):
+        check_marker(behaviour, tokenizer, f"plan.eps.behaviours[{number}].marker")
+    rendered = render_all(section, material, tokenizer)
+    aliases = check_identities(section.slots, rendered)
+    split = draw_split(section)
+    steps = list_steps(plan, section)
+    documents: dict[str, Any] = {
+        "items.json": _items_document(material),
+        "contexts.json": _contexts_document(rendered, aliases, tokenizer),
+        "split.json": split,
+        **{f"prompts/{name}.json": one.to_dict() for name, one in rendered.items()},
+    }
+    n_cells = sum(1 for step in steps if step.kind == "cell")
+    return FrozenStudy(
+        documents=documents,
+        steps=steps,
+        summary={
+            "adapters": sum(1 for step in steps if step.kind == "adapter"),
+            "cells": n_cells,
+            "contexts": len(rendered),
+            "train_items": len(material.train_items),
+            "eval_items": len(material.eval_items),
+            "steps": len(steps),
+            "held_out_cells": sum(1 for fate in split["cells"].values() if fate == "held_out"),
+            "quarantined_cells": sum(
+                1 for fate in split["cells"].values() if fate == "quarantined"
+            ),
+        },
+    )
+
+
+def read_material(section: EpsPlan, reader: SourceReader) -> Material:
+    """Contexts, items and behaviour files, with every overlap between them refused."""
+    contexts = _contexts_by_id(section, reader)
+    train_pool = read_items(
+        reader.read_yaml(section.train_items_file, thing="train_items"), section.train_items_file
+    )
+    eval_pool = read_items(
+        reader.read_yaml(section.eval_items_file, thing="eval_items"), section.eval_items_file
+    )
+    behaviours = _behaviour_files(section, reader)
+    demonstrations = [q for c in contexts.values() for q in demonstration_questions(c)]
+    refuse_overlap(
+        {
+            section.train_items_file: [item.text for item in train_pool],
+            section.eval_items_file: [item.text for item in eval_pool],
+            "demonstrations": demonstrations,
+            "elicitation": [q for file in behaviours for q in file.questions],
+        }
+    )
+    for behaviour in section.behaviours:
+        _refuse_marker_in_items(behaviour, (*train_pool, *eval_pool))
+    seed = section.item_seed
+    return Material(
+        contexts=contexts,
+        train_items=draw_items(train_pool, section.n_train_items, seed, "plan.eps.items.n_train"),
+        eval_items=draw_items(eval_pool, section.n_eval_items, seed, "plan.eps.items.n_eval"),
+    )
+
+
+def check_marker(behaviour: MarkerBehaviour, tokenizer: ChatTokenizer, thing: str) -> None:
+    """Require that the marker is the token sequence the plan names, under this tokenizer."""
+    found = tokenizer.encode(behaviour.marker_text)
+    if found != behaviour.marker_ids:
+        raise RefusedError(
+            thing,
+            problem=f"{behaviour.marker_text!r} is another token sequence under this tokenizer",
+            expected=list(behaviour.marker_ids),
+            found=list(found),
+            next_step="write the found ids into the plan if the text (with its space) is right",
+        )
+
+
+def render_all(
+    section: EpsPlan, material: Material, tokenizer: ChatTokenizer
+) -> dict[str, Rendered]:
+    """Every context of the plan, with the items it will be asked."""
+    slots = section.slots
+    rendered = {}
+    for name in dict.fromkeys((*slots.eval, *slots.train, *slots.negative_panel)):
+        if name not in material.contexts:
+            raise MalformedInputError(
+                f"plan.eps.slots: {name}",
+                expected="a context of the plan's context files",
+                found="none of that id",
+                next_step=f"known: {', '.join(sorted(material.contexts))}",
+            )
+        items: list[Item] = []
+        if name in slots.eval:
+            items += material.eval_items
+        if name in slots.train or name in slots.negative_panel:
+            items += material.train_items
+        rendered[name] = render(material.contexts[name], items, tokenizer)
+    return rendered
+
+
+def render(context: Context, items: Sequence[Item], tokenizer: ChatTokenizer) -> Rendered:
+    """A context's prompts as token ids, split at their longest common prefix."""
+    prompts = {item.id: tokenizer.render(context.ask(item.text)) for item in items}
+    n_shared = len(_common_prefix(list(prompts.values())))
+    # At least one token must remain to be read, or a shared prefix could be a whole prompt.
+    n_shared = min(n_shared, min(len(ids) for ids in prompts.values()) - 1)
+    first = next(iter(prompts.values()))
+    probes = [list(tokenizer.render(context.ask(question))) for question in PROBE_QUESTIONS]
+    return Rendered(
+        context=context,
+        identity=digest_value(probes),
+        prefix=first[:n_shared],
+        suffixes={item: ids[n_shared:] for item, ids in prompts.items()},
+    )
+
+
+def _common_prefix(rows: Sequence[TokenIds]) -> TokenIds:
+    first, last = min(rows), max(rows)
+    for index, token in enumerate(first):
+        if token != last[index]:
+            return first[:index]
+    return first
+
+
+def check_identities(slots: Slots, rendered: Mapping[str, Rendered]) -> dict[str, str]:
+    """Compare contexts as token ids. Returns {aliased slot: the slot it equals}.
+
+    Raises RefusedError for contexts that render alike and are not listed as aliases, for listed
+    aliases that do not, and for a negative-panel context that equals an evaluated one.
+    """
+    names = list(rendered)
+    identity = {name: one.identity for name, one in rendered.items()}
+    listed = {frozenset(pair) for pair in slots.aliases}
+    aliases: dict[str, str] = {}
+    for number, name in enumerate(names):
+        for other in names[:number]:
+            if identity[name] != identity[other]:
+                continue
+            panel = {name, other} & set(slots.negative_panel)
+            if panel or frozenset((name, other)) not in listed:
+                raise RefusedError(
+                    f"context {name}",
+                    problem=f"renders to the same token ids as {other}",
+                    expected="distinct contexts" if panel else "a listed alias",
+                    found="a context both evaluated and trained against"
+                    if panel
+                    else "an unlisted duplicate",
+                    next_step="remove one of them"
+                    if panel
+                    else f"remove one, or list [{other}, {name}] under slots.aliases",
+                )
+            aliases.setdefault(name, other)
+    for one, two in slots.aliases:
+        if identity.get(one, 1) != identity.get(two, 2):
+            raise RefusedError(
+                f"plan.eps.slots.aliases: [{one}, {two}]",
+                expected="two listed contexts that render to the same token ids",
+                found="different ones",
+                next_step="remove the pair",
+            )
+    return aliases
+
+
+def draw_split(section: EpsPlan) -> dict[str, Any]:
+    """Which cell is open, diagonal, held out or quarantined, by behaviour/train/eval.
+
+    Held-out columns go whole. From the other off-diagonal cells units (a mirror pair, or a single
+    cell where no mirror exists) are taken in an order drawn from the seed until the fraction is
+    reached. All seeds of a cell share its fate; the diagonal stays open.
+    """
+    slots, rules = section.slots, section.quarantine
+    fate: dict[str, str] = {}
+    for behaviour in section.behaviours:
+        units: dict[tuple[str, str], list[str]] = {}
+        for i in slots.train:
+            for j in slots.eval:
+                cell = cell_id(behaviour.name, i, j)
+                fate[cell] = "open"
+                if i == j:
+                    fate[cell] = "diagonal"
+                elif j in slots.held_out:
+                    fate[cell] = "held_out"
+                else:
+                    pair = (min(i, j), max(i, j)) if j in slots.train else (i, j)
+                    units.setdefault(pair, []).append(cell)
+        wanted = rules.fraction * sum(len(cells) for cells in units.values())
+        order = sorted(
+            units, key=lambda unit: digest_bytes(encode([rules.seed, behaviour.name, *unit]))
+        )
+        taken = 0
+        for unit in order:
+            if taken >= wanted:
+                break
+            for cell in units[unit]:
+                fate[cell] = "quarantined"
+            taken += len(units[unit])
+    return {
+        "schema": "eps-locked/split/1",
+        "seal": rules.seal,
+        "fraction": rules.fraction,
+        "seed": rules.seed,
+        "cells": fate,
+    }
+
+
+def cell_id(behaviour: str, train: str, evaluated: str) -> str:
+    """The name of a cell over all seeds."""
+    return f"{behaviour}/{train}/{evaluated}"
+
+
+def list_steps(plan: Plan, section: EpsPlan) -> tuple[Step, ...]:
+    """The complete step list, in an order in which every input exists before it is read."""
+    costs = {phase: budget.step_seconds for phase, budget in plan.phases.items()}
+
+    def step(
+        identifier: str,
+        kind: str,
+        inputs: dict[str, str],
+        outputs: tuple[str, ...],
+        seed: int | None = None,
+        **params: str,
+    ) -> Step:
+        phase = identifier.partition("/")[0]
+        if kind not in costs[phase]:
+            raise MalformedInputError(
+                f"plan.phases.{phase}.step_seconds.{kind}",
+                problem="is missing",
+                next_step="say what such a step may cost; the cap is checked against it",
+            )
+        return Step(
+            id=identifier,
+            phase=phase,
+            kind=kind,
+            seed=seed,
+            params=params,
+            inputs={"plan": f"{FILE_REF}frozen/plan.yaml", **inputs},
+            outputs=outputs,
+            estimate_ms=round(costs[phase][kind] * 1000),
+        )
+
+    slots = section.slots
+    steps: list[Step] = []
+    trained = tuple(dict.fromkeys((*slots.train, *slots.negative_panel)))
+    for behaviour in section.behaviours:
+        b = behaviour.name
+        for name in trained:
+            steps.append(
+                step(
+                    f"P0/answers/{b}/{name}",
+                    "answers",
+                    _prompt_inputs(name),
+                    ("answers",),
+                    behaviour=b,
+                    context=name,
+                )
+            )
+        for name in slots.eval:
+            steps.append(
+                step(
+                    f"P0/base/{b}/{name}",
+                    "base",
+                    _prompt_inputs(name),
+                    ("base",),
+                    behaviour=b,
+                    context=name,
+                )
+            )
+        bases = {f"base:{name}": _out(f"P0/base/{b}/{name}", "base") for name in slots.eval}
+        sources = {
+            f"answers:{name}": _out(f"P0/answers/{b}/{name}", "answers") for name in slots.train
+        }
+        steps.append(
+            step(f"P0/headroom/{b}", "headroom", {**bases, **sources}, ("headroom",), behaviour=b)
+        )
+        steps += _row_steps(plan, section, behaviour, step)
+    return tuple(sorted(steps, key=lambda one: PHASES.index(one.phase)))
+
+
+def _row_steps(plan: Plan, section: EpsPlan, behaviour: MarkerBehaviour, step: Any) -> list[Step]:
+    b, slots = behaviour.name, section.slots
+    headroom = {"headroom": _out(f"P0/headroom/{b}", "headroom")}
+    steps: list[Step] = []
+    for seed in plan.seeds:
+        for i in slots.train:
+            inputs = {**headroom, **_prompt_inputs(i)}
+            inputs["answers"] = _out(f"P0/answers/{b}/{i}", "answers")
+            for name in slots.negative_panel:
+                inputs[f"answers:{name}"] = _out(f"P0/answers/{b}/{name}", "answers")
+                inputs[f"prompts:{name}"] = f"{FILE_REF}frozen/prompts/{name}.json"
+            steps.append(
+                step(
+                    f"P1/fit/{b}/{i}/s{seed}",
+                    "fit",
+                    inputs,
+                    ("fit",),
+                    seed=seed,
+                    behaviour=b,
+                    context=i,
+                )
+            )
+        fits = {f"fit:{i}": _out(f"P1/fit/{b}/{i}/s{seed}", "fit") for i in slots.train}
+        steps.append(
+            step(f"P1/match/{b}/s{seed}", "match", fits, ("match",), seed=seed, behaviour=b)
+        )
+        for i in slots.train:
+            fit = next(one for one in steps if one.id == f"P1/fit/{b}/{i}/s{seed}")
+            inputs = {key: ref for key, ref in fit.inputs.items() if key != "plan"}
+            inputs["fit"] = _out(fit.id, "fit")
+            inputs["match"] = _out(f"P1/match/{b}/s{seed}", "match")
+            steps.append(
+                step(
+                    f"P1/adapter/{b}/{i}/s{seed}",
+                    "adapter",
+                    inputs,
+                    ("adapter", "record"),
+                    seed=seed,
+                    behaviour=b,
+                    context=i,
+                )
+            )
+        for i in slots.train:
+            # The diagonal first: it is the manipulation check, and the first thing to look at.
+            for j in (i, *(name for name in slots.eval if name != i)):
+                steps.append(
+                    step(
+                        f"P1/cell/{b}/{i}/{j}/s{seed}",
+                        "cell",
+                        {
+                            **_prompt_inputs(j),
+                            "adapter": _out(f"P1/adapter/{b}/{i}/s{seed}", "adapter"),
+                            "base": _out(f"P0/base/{b}/{j}", "base"),
+                        },
+                        ("cell",),
+                        seed=seed,
+                        behaviour=b,
+                        train=i,
+                        eval=j,
+                    )
+                )
+    inputs = {
+        "contexts": f"{FILE_REF}frozen/contexts.json",
+        "split": f"{FILE_REF}frozen/split.json",
+        **headroom,
+    }
+    for j in slots.eval:
+        inputs[f"base:{j}"] = _out(f"P0/base/{b}/{j}", "base")
+    for seed in plan.seeds:
+        for i in slots.train:
+            inputs[f"record:{i}/s{seed}"] = _out(f"P1/adapter/{b}/{i}/s{seed}", "record")
+            for j in slots.eval:
+                inputs[f"cell:{i}/{j}/s{seed}"] = _out(f"P1/cell/{b}/{i}/{j}/s{seed}", "cell")
+    steps.append(step(f"P1/tensor/{b}", "tensor", inputs, ("tensor",), behaviour=b))
+    return steps
+
+
+def _prompt_inputs(context: str) -> dict[str, str]:
+    return {
+        "prompts": f"{FILE_REF}frozen/prompts/{context}.json",
+        "items": f"{FILE_REF}frozen/items.json",
+        "contexts": f"{FILE_REF}frozen/contexts.json",
+    }
+
+
+def _out(step_id: str, output: str) -> str:
+    return f"{STEP_REF}{step_id}#{output}"
+
+
+def _check_phases(plan: Plan) -> None:
+    if tuple(plan.phases) != PHASES:
+        raise MalformedInputError(
+            "plan.phases", expected=" then ".join(PHASES), found=" then ".join(plan.phases)
+        )
+    for analysis in plan.analyses:
+        if analysis not in ANALYSES:
+            raise MalformedInputError(
+                "plan.analyses",
+                expected=" or ".join(ANALYSES),
+                found=analysis,
+                next_step="an analysis that is not implemented cannot be promised",
+            )
+
+
+def _contexts_by_id(section: EpsPlan, reader: SourceReader) -> dict[str, Context]:
+    contexts: dict[str, Context] = {}
+    for relative in section.context_files:
+        for context in read_contexts(reader.read_yaml(relative, thing="contexts"), relative):
+            if context.id in contexts:
+                raise MalformedInputError(
+                    f"{relative}: {context.id}",
+                    problem="is defined twice",
+                    next_step="rename or remove one of the two",
+                )
+            contexts[context.id] = context
+    return contexts
+
+
+def _behaviour_files(section: EpsPlan, reader: SourceReader) -> list[BehaviourFile]:
+    found = []
+    for behaviour in section.behaviours:
+        file = BehaviourFile.from_dict(
+            reader.read_yaml(behaviour.file, thing="behaviour"), behaviour.file
+        )
+        for field, expected, value in (
+            ("name", behaviour.name, file.name),
+            ("marker", behaviour.marker_text, file.marker),
+        ):
+            if expected != value:
+                raise MalformedInputError(
+                    f"{behaviour.file}: {field}", expected=repr(expected), found=repr(value)
+                )
+        found.append(file)
+    return found
+
+
+def _refuse_marker_in_items(behaviour: MarkerBehaviour, items: Sequence[Item]) -> None:
+    for item in items:
+        if behaviour.marker_text.strip() in item.text:
+            raise MalformedInputError(
+                f"item {item.text!r}",
+                problem="contains the marker",
+                next_step="reword it: a question must not show the behaviour",
+            )
+
+
+def _items_document(material: Material) -> dict[str, Any]:
+    def listed(items: tuple[Item, ...]) -> list[dict[str, str]]:
+        return [{"id": item.id, "text": item.text, "topic": item.topic} for item in items]
+
+    return {
+        "schema": "eps-locked/frozen-items/1",
+        "train": listed(material.train_items),
+        "eval": listed(material.eval_items),
+    }
+
+
+def _contexts_document(
+    rendered: Mapping[str, Rendered], aliases: Mapping[str, str], tokenizer: ChatTokenizer
+) -> dict[str, Any]:
+    return {
+        "schema": "eps-locked/frozen-contexts/1",
+        "template": tokenizer.template_digest,
+        "end_of_turn_id": tokenizer.end_of_turn_id,
+        "contexts": {
+            name: {
+                **one.context.to_dict(),
+                "rendered": one.identity,
+                "alias_of": aliases.get(name),
+                "prefix_tokens": len(one.prefix),
+                "longest_prompt_tokens": len(one.prefix)
+                + max(len(ids) for ids in one.suffixes.values()),
+            }
+            for name, one in rendered.items()
+        },
+    }

@@ -1,0 +1,325 @@
+"""The ``eps`` section of a plan: behaviours, slots, items, decoding, flags, bootstrap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from eps_locked.domain.fields import Fields
+from eps_locked.domain.model import Decoding, LoraRecipe, StepBudget
+from eps_locked.errors import MalformedInputError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MarkerBehaviour:
+    """One row of the tensor: the contentless marker.
+
+    ``band`` is in nats of mean (trained - base) log-probability at the source slot. A source whose
+    base value lies above ``unreachable_above`` has no room for the band and is step-matched.
+    ``implant_threshold`` is what the diagonal cell must reach for the implant to count.
+    """
+
+    name: str
+    file: str
+    marker_text: str
+    marker_ids: tuple[int, ...]
+    recipe: LoraRecipe
+    min_steps: int
+    max_steps: int
+    check_every: int
+    band: tuple[float, float]
+    n_rows: int
+    n_strength_items: int
+    unreachable_above: float
+    implant_threshold: float
+
+    def budget(self) -> StepBudget:
+        return StepBudget(
+            min_steps=self.min_steps,
+            max_steps=self.max_steps,
+            check_every=self.check_every,
+            band=self.band,
+        )
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> MarkerBehaviour:
+        with Fields(value, path) as fields:
+            with fields.sub("marker") as marker:
+                text, ids = marker.text("text"), marker.integers("token_ids")
+            with fields.sub("budget") as budget:
+                band = _pair_of_numbers(budget, "band_nats")
+                steps = tuple(
+                    budget.integer(key, low=1) for key in ("min_steps", "max_steps", "check_every")
+                )
+            behaviour = cls(
+                name=fields.text("name"),
+                file=fields.text("file"),
+                marker_text=text,
+                marker_ids=ids,
+                recipe=_recipe(fields.sub("recipe")),
+                min_steps=steps[0],
+                max_steps=steps[1],
+                check_every=steps[2],
+                band=band,
+                n_rows=fields.integer("n_rows", low=1),
+                n_strength_items=fields.integer("n_strength_items", low=1),
+                unreachable_above=fields.number("unreachable_above"),
+                implant_threshold=fields.number("implant_threshold", low=0),
+            )
+        behaviour._check(path)
+        return behaviour
+
+    def _check(self, path: str) -> None:
+        if not self.marker_text.startswith(" "):
+            raise MalformedInputError(
+                f"{path}.marker.text",
+                expected="a marker with its leading space",
+                found=repr(self.marker_text),
+                next_step="without the space it is another token, and one that was never trained",
+            )
+        if not 0 < self.band[0] < self.band[1]:
+            raise MalformedInputError(
+                f"{path}.budget.band_nats",
+                expected="[low, high] with 0 < low < high",
+                found=self.band,
+            )
+        if self.min_steps > self.max_steps:
+            raise MalformedInputError(
+                f"{path}.budget", expected="min_steps <= max_steps", found=self.min_steps
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slots:
+    """Which contexts train, which evaluate, which are held out, which are trained against."""
+
+    train: tuple[str, ...]
+    eval: tuple[str, ...]
+    held_out: tuple[str, ...]
+    negative_panel: tuple[str, ...]
+    aliases: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> Slots:
+        with Fields(value, path) as fields:
+            slots = cls(
+                train=fields.texts("train"),
+                eval=fields.texts("eval"),
+                held_out=fields.texts("held_out"),
+                negative_panel=fields.texts("negative_panel"),
+                aliases=fields.each("aliases", _pair),
+            )
+        slots._check(path)
+        return slots
+
+    def _check(self, path: str) -> None:
+        for key in ("train", "eval", "held_out", "negative_panel"):
+            names = getattr(self, key)
+            if len(set(names)) != len(names):
+                raise MalformedInputError(
+                    f"{path}.{key}", expected="distinct contexts", found="a repeated one"
+                )
+        for key, expected, names in (
+            ("train", "contexts that are also evaluated", set(self.train) - set(self.eval)),
+            ("held_out", "contexts that are also evaluated", set(self.held_out) - set(self.eval)),
+            ("held_out", "no trained context", set(self.held_out) & set(self.train)),
+            (
+                "negative_panel",
+                "no evaluated context (it would be measured past an explicit negative)",
+                set(self.negative_panel) & (set(self.eval) | set(self.train)),
+            ),
+        ):
+            if names:
+                raise MalformedInputError(
+                    f"{path}.{key}", expected=expected, found=sorted(names)[0]
+                )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FlagRules:
+    """When a cell is saturated or its reading doubtful.
+
+    ``ceiling_log_prob``: trained mean log-prob at or above it is a ceiling. ``floor_delta``: a
+    transfer whose interval holds 0 and whose size is below it is a floor. ``divergence_nats``: how
+    far the change of log-prob and the change of the margin (marker logit - end-of-turn logit) may
+    lie apart before the cell is flagged.
+    """
+
+    ceiling_log_prob: float
+    floor_delta: float
+    divergence_nats: float
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> FlagRules:
+        with Fields(value, path) as fields:
+            return cls(
+                ceiling_log_prob=fields.number("ceiling_log_prob"),
+                floor_delta=fields.number("floor_delta", low=0),
+                divergence_nats=fields.number("divergence_nats", low=0),
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BootstrapRules:
+    """Resamples over seeds x questions, percentile interval."""
+
+    n_resamples: int
+    confidence_level: float
+    seed: int
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> BootstrapRules:
+        with Fields(value, path) as fields:
+            rules = cls(
+                n_resamples=fields.integer("n_resamples", low=100),
+                confidence_level=fields.number("confidence_level"),
+                seed=fields.integer("seed", low=0),
+            )
+        if not 0.5 <= rules.confidence_level < 1:
+            raise MalformedInputError(
+                f"{path}.confidence_level", expected="0.5 to below 1", found=rules.confidence_level
+            )
+        return rules
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuarantineRules:
+    """Which share of the open off-diagonal cells is set apart, and by which draw.
+
+    ``seal`` says what protects them. ``none`` means by name only: the manifest lists them, every
+    table marks them, and the report says that nobody was kept from reading them.
+    """
+
+    fraction: float
+    seed: int
+    seal: Literal["none"]
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> QuarantineRules:
+        with Fields(value, path) as fields:
+            return cls(
+                fraction=fields.number("fraction", low=0),
+                seed=fields.integer("seed", low=0),
+                seal=cast(Literal["none"], fields.text("seal", one_of=("none",))),
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpsPlan:
+    """The whole section."""
+
+    context_files: tuple[str, ...]
+    train_items_file: str
+    eval_items_file: str
+    n_train_items: int
+    n_eval_items: int
+    item_seed: int
+    behaviours: tuple[MarkerBehaviour, ...]
+    slots: Slots
+    decoding: Decoding
+    flags: FlagRules
+    bootstrap: BootstrapRules
+    quarantine: QuarantineRules
+
+    @classmethod
+    def from_section(cls, section: Mapping[str, Any], path: str = "plan.eps") -> EpsPlan:
+        """Raises MalformedInputError naming the field."""
+        with Fields(section, path) as fields:
+            with fields.sub("material") as material:
+                context_files = material.texts("contexts")
+                train_items_file = material.text("train_items")
+                eval_items_file = material.text("eval_items")
+            with fields.sub("items") as items:
+                n_train, n_eval = items.integer("n_train", low=1), items.integer("n_eval", low=2)
+                item_seed = items.integer("seed", low=0)
+            with fields.sub("decoding") as decoding:
+                decode = Decoding(
+                    max_new_tokens=decoding.integer("max_new_tokens", low=1),
+                    temperature=decoding.number("temperature", low=0),
+                    top_p=decoding.number("top_p", low=0),
+                )
+            plan = cls(
+                context_files=context_files,
+                train_items_file=train_items_file,
+                eval_items_file=eval_items_file,
+                n_train_items=n_train,
+                n_eval_items=n_eval,
+                item_seed=item_seed,
+                behaviours=fields.each("behaviours", MarkerBehaviour.from_dict),
+                slots=Slots.from_dict(fields.mapping("slots"), fields.path("slots")),
+                decoding=decode,
+                flags=FlagRules.from_dict(fields.mapping("flags"), fields.path("flags")),
+                bootstrap=BootstrapRules.from_dict(
+                    fields.mapping("bootstrap"), fields.path("bootstrap")
+                ),
+                quarantine=QuarantineRules.from_dict(
+                    fields.mapping("quarantine"), fields.path("quarantine")
+                ),
+            )
+        plan._check(path)
+        return plan
+
+    def behaviour(self, name: str) -> MarkerBehaviour:
+        return next(behaviour for behaviour in self.behaviours if behaviour.name == name)
+
+    def _check(self, path: str) -> None:
+        names = [behaviour.name for behaviour in self.behaviours]
+        if not names or len(set(names)) != len(names):
+            raise MalformedInputError(
+                f"{path}.behaviours", expected="distinct behaviours, at least one", found=names
+            )
+        panel = len(self.slots.negative_panel)
+        for number, behaviour in enumerate(self.behaviours):
+            where = f"{path}.behaviours[{number}]"
+            if behaviour.n_rows > self.n_train_items or panel == 0 or behaviour.n_rows % panel:
+                raise MalformedInputError(
+                    f"{where}.n_rows",
+                    expected=f"a multiple of the panel's {panel}, at most the {self.n_train_items} "
+                    "train items",
+                    found=behaviour.n_rows,
+                )
+            if behaviour.n_strength_items > self.n_train_items:
+                raise MalformedInputError(
+                    f"{where}.n_strength_items",
+                    expected=f"at most the {self.n_train_items} train items",
+                    found=behaviour.n_strength_items,
+                )
+
+
+def _recipe(fields: Fields) -> LoraRecipe:
+    with fields:
+        return LoraRecipe(
+            rank=fields.integer("rank", low=1),
+            alpha=fields.number("alpha", low=0),
+            dropout=fields.number("dropout", low=0),
+            rank_stabilised=fields.flag("rank_stabilised"),
+            target_modules=fields.texts("target_modules"),
+            learning_rate=fields.number("learning_rate", low=0),
+            schedule=cast(
+                Literal["constant", "linear", "cosine"],
+                fields.text("schedule", one_of=("constant", "linear", "cosine")),
+            ),
+            warmup_steps=fields.integer("warmup_steps", low=0),
+            weight_decay=fields.number("weight_decay", low=0),
+            max_grad_norm=fields.number("max_grad_norm", low=0),
+            rows_per_step=fields.integer("rows_per_step", low=1),
+        )
+
+
+def _pair_of_numbers(fields: Fields, key: str) -> tuple[float, float]:
+    numbers = fields.each(key, _number)
+    if len(numbers) != 2:
+        raise MalformedInputError(fields.path(key), expected="two numbers", found=len(numbers))
+    return (numbers[0], numbers[1])
+
+
+def _number(value: object, path: str) -> float:
+    with Fields({"value": value}, path) as fields:
+        return fields.number("value")
+
+
+def _pair(value: object, path: str) -> tuple[str, str]:
+    if not (isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value)):
+        raise MalformedInputError(path, expected="two context ids", found=repr(value)[:60])
+    return (value[0], value[1])

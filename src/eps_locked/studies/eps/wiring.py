@@ -1,0 +1,115 @@
+"""Picks the concrete engine, trainer and tokenizer for an ``eps`` plan. The one place that knows.
+
+Nothing heavy is imported until a function here is called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from eps_locked.domain.ledger import FileRecord
+from eps_locked.domain.model import ChatTokenizer, SlotRequest
+from eps_locked.domain.plan import BaseModel, Plan
+from eps_locked.errors import BackendError
+from eps_locked.models.source import (
+    FolderSource,
+    HubSource,
+    ModelSource,
+    PackageSource,
+    cache_root,
+    obtain,
+)
+from eps_locked.studies.eps.execute import Backends
+
+# Asked of base and adapter alike when an adapter is attached; any change in the answer shows that
+# it acts. The texts do not matter beyond being ordinary.
+_PROOF_TEXTS = ("The capital of France is", "Water boils when", "My favourite colour is")
+
+
+def model_source(model: BaseModel, root: Path) -> ModelSource:
+    """The plan's source in the words of ``models.source``; folders are relative to ``root``."""
+    source = model.source
+    if source.kind == "package":
+        assert source.revision is not None
+        return PackageSource(
+            package=source.where,
+            version=source.revision,
+            wheel_sha256=source.checksums["wheel"].removeprefix("sha256:"),
+            gguf_sha256=source.checksums["gguf"].removeprefix("sha256:"),
+        )
+    if source.kind == "hub":
+        assert source.revision is not None
+        return HubSource(repo_id=source.where, revision=source.revision)
+    return FolderSource(path=root / source.where)
+
+
+def obtain_model(plan: Plan, root: Path, progress: Callable[[str], None]) -> Path | None:
+    """The base model's folder, fetched if need be; None for the scripted stand-in."""
+    if plan.base_model.source.kind == "scripted":
+        return None
+    return obtain(model_source(plan.base_model, root), cache_root(os.environ), progress)
+
+
+def model_records(folder: Path | None) -> dict[str, FileRecord]:
+    """Digest and size of every file of the base model."""
+    if folder is None:
+        return {}
+    from eps_locked.models.folder import digest_model_folder
+
+    return {
+        name: FileRecord(digest=record["digest"], size=record["size"])
+        for name, record in digest_model_folder(folder).items()
+    }
+
+
+def load_tokenizer(plan: Plan, folder: Path | None) -> ChatTokenizer:
+    """The model's own tokenizer; imports no torch."""
+    if folder is None:
+        from eps_locked.models.scripted import ScriptedTokenizer
+
+        return ScriptedTokenizer()
+    from eps_locked.models.tokenizer import HfChatTokenizer
+
+    return HfChatTokenizer(folder)
+
+
+def load_backends(plan: Plan, folder: Path | None) -> Backends:
+    """Bring the model up: one base model, shared by engine and trainer."""
+    if folder is None:
+        from eps_locked.engines.scripted import ScriptedEngine
+        from eps_locked.models.scripted import ScriptedTokenizer
+        from eps_locked.training.scripted import ScriptedTrainer
+
+        return Backends(
+            engine=ScriptedEngine(), trainer=ScriptedTrainer(), tokenizer=ScriptedTokenizer()
+        )
+    try:
+        from eps_locked.engines.hf import HfEngine
+        from eps_locked.models.host import AdapterHost
+        from eps_locked.training.lora import LoraTrainer
+    except ImportError as error:
+        raise BackendError(
+            "engine transformers",
+            problem=f"is not installed ({error.name})",
+            next_step="install the hf extra: pip install 'eps-locked[hf]'",
+        ) from error
+    tokenizer = load_tokenizer(plan, folder)
+    host = AdapterHost.load(
+        folder,
+        dtype=plan.engine.dtype,
+        device=plan.engine.device,
+        threads=plan.engine.threads,
+    )
+    engine = HfEngine(
+        host,
+        tokenizer,
+        probe_prompts=[
+            SlotRequest(key=f"proof/{number}", token_ids=tokenizer.encode(text))
+            for number, text in enumerate(_PROOF_TEXTS)
+        ],
+        instance_id="in-process",
+    )
+    trainer = LoraTrainer(host, plan.base_model.name)
+    return Backends(engine=engine, trainer=trainer, tokenizer=tokenizer)
