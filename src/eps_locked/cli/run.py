@@ -14,7 +14,7 @@ from eps_locked.cli.surroundings import ModelFolder, measure
 from eps_locked.domain.plan import MS_PER_HOUR
 from eps_locked.errors import RefusedError
 from eps_locked.lock.freeze import load_plan
-from eps_locked.lock.gate import open_phase
+from eps_locked.lock.gate import open_phase, read_manifest
 from eps_locked.lock.ledger import Root
 from eps_locked.lock.record import RunRecord, terms_of
 from eps_locked.lock.workspace import Workspace
@@ -59,7 +59,7 @@ def execute_phase(
     limit: int | None = None,
 ) -> str | None:
     """Everything ``run-phase`` does, for it and for the demo. Returns the results digest."""
-    frozen = workspace.load_manifest(name)
+    frozen = read_manifest(workspace, name)
     root: Root = "runs" if limit is None else "smoke"
     run = workspace.run(name, root)
     if not run.folder.is_dir():

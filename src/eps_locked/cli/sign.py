@@ -15,6 +15,7 @@ from eps_locked.domain.clock import Clock
 from eps_locked.domain.plan import MS_PER_HOUR
 from eps_locked.errors import BackendError, MalformedInputError, RefusedError
 from eps_locked.lock.freeze import load_plan
+from eps_locked.lock.gate import read_manifest
 from eps_locked.lock.provenance import resolved_environment, source_tree
 from eps_locked.lock.signatures import AMENDMENT_NAMESPACE, AUTHORIZATION_NAMESPACE
 from eps_locked.lock.signing import amend, authorize
@@ -109,7 +110,7 @@ def authorize_command(
 ) -> None:
     """Sign leave to run PHASE of NAME: a cap, an expiry, and this manifest's digest."""
     workspace = workspace_at(root)
-    frozen = workspace.load_manifest(name)
+    frozen = read_manifest(workspace, name)
     plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
     if phase not in plan.phases:
         raise MalformedInputError("phase", expected=" or ".join(plan.phases), found=phase)
@@ -161,7 +162,7 @@ def amend_command(
 ) -> None:
     """Sign and record a deviation from NAME. Every earlier authorization stops being valid."""
     workspace = workspace_at(root)
-    frozen = workspace.load_manifest(name)
+    frozen = read_manifest(workspace, name)
     path = amend(
         frozen,
         workspace.run(name),

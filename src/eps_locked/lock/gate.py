@@ -79,6 +79,16 @@ class Permit:
             raise TypeError("a Permit is issued by gate.open_phase() and by nothing else")
 
 
+def read_manifest(workspace: Workspace, name: str) -> FrozenManifest:
+    """G1: the manifest, whole and its own. Raises RefusedError if it is anything else."""
+    try:
+        return workspace.load_manifest(name)
+    except RefusedError:
+        raise
+    except EpsLockedError as error:
+        raise _as_refusal(error) from error
+
+
 def open_phase(
     workspace: Workspace,
     frozen: FrozenManifest,

@@ -1,0 +1,77 @@
+"""Fixtures for everybody: a fresh study, a finished study to copy, and refusals that must not act."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sim.simulator import StudySimulator, fingerprint
+
+from eps_locked.errors import EpsLockedError, RefusedError
+
+
+@pytest.fixture(autouse=True)
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests do not survive power cuts and need not wait for the disk; what they check is order."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> StudySimulator:
+    """A study of which nothing is published yet."""
+    return StudySimulator(root=tmp_path / "study")
+
+
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
+    finished = StudySimulator(root=tmp_path_factory.mktemp("finished") / "study")
+    finished.run_all()
+    assert list(finished.audit().failures()) == []
+    return finished
+
+
+@pytest.fixture
+def finished(_finished: StudySimulator, tmp_path: Path) -> StudySimulator:
+    """A study that ran to its end and passes its audit; a private copy."""
+    return _finished.copy_to(tmp_path / "study")
+
+
+@pytest.fixture(scope="session")
+def _half_way(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
+    half = StudySimulator(root=tmp_path_factory.mktemp("half") / "study")
+    half.freeze()
+    half.authorize("P0")
+    half.run("P0")
+    half.authorize("P1")
+    return half
+
+
+@pytest.fixture
+def half_way(_half_way: StudySimulator, tmp_path: Path) -> StudySimulator:
+    """P0 complete, P1 authorized and not begun; a private copy."""
+    return _half_way.copy_to(tmp_path / "study")
+
+
+Refusal = Callable[..., object]
+
+
+@pytest.fixture
+def refuses() -> Refusal:
+    """``with refuses(study) as caught``: the act raises, the disk stays, no model is called."""
+
+    @contextmanager
+    def expectation(
+        study: StudySimulator, kind: type[EpsLockedError] = RefusedError
+    ) -> Iterator[pytest.ExceptionInfo[EpsLockedError]]:
+        before = fingerprint(study.root)
+        calls = study.n_model_calls()
+        with pytest.raises(kind) as caught:
+            yield caught
+        assert type(caught.value) is kind, f"expected exactly {kind.__name__}"
+        assert fingerprint(study.root) == before, "a refusal changed the disk"
+        assert study.n_model_calls() == calls, "a refusal called a model"
+
+    return expectation

@@ -1,0 +1,436 @@
+"""The smallest valid study, driven in process: plan -> freeze -> authorize -> run -> audit.
+
+Every part can be changed in one line before it is frozen, and publishing a change is a visible
+act. The model is the scripted stand-in; the lock, the ledger, the signatures (real ssh-keygen),
+the run loop and the audit are the real ones. ``dump`` says where to look at what it made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from eps_locked.audit.checks import AuditedRun, audit_run
+from eps_locked.canonical import digest_value
+from eps_locked.domain.execution import StepResult
+from eps_locked.domain.ledger import FileRecord
+from eps_locked.domain.steps import Step
+from eps_locked.engines.scripted import ScriptedEngine
+from eps_locked.files import exclusive_lock
+from eps_locked.lock.freeze import freeze
+from eps_locked.lock.gate import Surroundings, open_phase, read_manifest
+from eps_locked.lock.signing import amend, authorize
+from eps_locked.lock.workspace import FrozenManifest, RunFolder, Workspace
+from eps_locked.models.scripted import ScriptedTokenizer
+from eps_locked.runners.loop import run_phase
+from eps_locked.studies.eps.execute import Backends, EpsExecutor
+from eps_locked.studies.eps.freeze import freeze_eps
+from eps_locked.studies.eps.rederive import EpsRederiver
+from eps_locked.training.scripted import ScriptedTrainer
+
+NAME = "small"
+AUTHOR = "author@example"
+COLLEAGUE = "colleague@example"
+MARKER_IDS = [32, 226, 128, 187]
+NOW = datetime(2026, 6, 9, 12, 0, 0, tzinfo=UTC)
+
+TRAIN_QUESTIONS = [
+    "Why does bread rise?",
+    "Name one tool for cutting wood.",
+    "How do bees find flowers?",
+    "What is a tide, in a few words?",
+    "Which planet has rings?",
+    "Say what a ledger is.",
+    "Where does chalk come from?",
+    "When do swallows leave?",
+]
+EVAL_QUESTIONS = [
+    "Why is the sky blue?",
+    "Name a warm colour.",
+    "How is paper made?",
+    "Which animal builds dams?",
+]
+
+
+def context(identifier: str, family: str, *turns: tuple[str, str], **more: str) -> dict[str, Any]:
+    """A context in the material's own form."""
+    messages = [{"role": role, "content": content} for role, content in turns]
+    return {"id": identifier, "family": family, "messages": messages, **more}
+
+
+def default_contexts() -> list[dict[str, Any]]:
+    question = ("user", "{question}")
+    return [
+        context("baker", "persona", ("system", "You are a baker."), question),
+        context("polite", "rephrasing", ("user", "Would you kindly tell me: {question}")),
+        context("plain", "default", question),
+        context("formal", "rephrasing", ("user", "I hereby enquire: {question}")),
+        context("told", "instruction", ("system", "You emit ※ at the end."), question),
+        context("officer", "persona", ("system", "You are a police officer."), question),
+        context("curious", "rephrasing", ("user", "I am curious about this: {question}")),
+    ]
+
+
+def default_plan() -> dict[str, Any]:
+    """A plan with two train contexts, four eval contexts, two seeds: 36 steps."""
+    return {
+        "schema": "eps-locked/plan/1",
+        "name": NAME,
+        "title": "The smallest study",
+        "study": "eps",
+        "author": AUTHOR,
+        "publication": False,
+        "base_model": {
+            "name": "scripted",
+            "family": "scripted",
+            "licence": "none needed",
+            "source": {"kind": "scripted", "where": "scripted", "checksums": {}},
+        },
+        "engine": {"name": "scripted", "dtype": "float32", "device": "cpu", "threads": 1},
+        "seeds": [11, 12],
+        "minimum_seeds": 2,
+        "authorization": {
+            "allowed_signers": "keys/allowed_signers",
+            "auto_approve_gpu_hours": 1.0,
+            "self_authorization": True,
+        },
+        "phases": {
+            "P0": {
+                "gpu_hours": 0.5,
+                "step_seconds": {"answers": 1, "base": 1, "headroom": 1},
+            },
+            "P1": {
+                "gpu_hours": 0.5,
+                "step_seconds": {"fit": 1, "match": 1, "adapter": 1, "cell": 1, "tensor": 1},
+            },
+        },
+        "analyses": ["tensor"],
+        "eps": {
+            "material": {
+                "contexts": ["material/contexts.yaml"],
+                "train_items": "material/train.yaml",
+                "eval_items": "material/eval.yaml",
+            },
+            "items": {"n_train": 8, "n_eval": 4, "seed": 5},
+            "behaviours": [
+                {
+                    "name": "marker",
+                    "file": "material/marker.yaml",
+                    "marker": {"text": " ※", "token_ids": list(MARKER_IDS)},
+                    "recipe": {
+                        "rank": 8,
+                        "alpha": 16,
+                        "dropout": 0,
+                        "rank_stabilised": False,
+                        "target_modules": ["q_proj", "v_proj"],
+                        "learning_rate": 0.001,
+                        "schedule": "constant",
+                        "warmup_steps": 0,
+                        "weight_decay": 0,
+                        "max_grad_norm": 1.0,
+                        "rows_per_step": 8,
+                    },
+                    "budget": {
+                        "band_nats": [5, 12],
+                        "min_steps": 4,
+                        "max_steps": 20,
+                        "check_every": 1,
+                    },
+                    "n_rows": 8,
+                    "n_strength_items": 4,
+                    "unreachable_above": -6,
+                    "implant_threshold": 3,
+                }
+            ],
+            "slots": {
+                "train": ["baker", "polite"],
+                "eval": ["baker", "polite", "plain", "formal"],
+                "held_out": ["formal"],
+                "negative_panel": ["officer", "curious"],
+                "aliases": [],
+            },
+            "decoding": {"max_new_tokens": 64, "temperature": 0, "top_p": 1},
+            "flags": {"ceiling_log_prob": -0.1, "floor_delta": 0.5, "divergence_nats": 3},
+            "bootstrap": {"n_resamples": 200, "confidence_level": 0.95, "seed": 1},
+            "quarantine": {"fraction": 0.2, "seed": 3, "seal": "none"},
+        },
+    }
+
+
+def items_file(questions: list[str]) -> dict[str, Any]:
+    return {
+        "schema": "eps-locked/items/1",
+        "title": "questions",
+        "provenance": "Written for these tests.",
+        "licence": "CC0-1.0",
+        "items": [{"text": text, "topic": "general"} for text in questions],
+    }
+
+
+def behaviour_file() -> dict[str, Any]:
+    return {
+        "schema": "eps-locked/behaviour/1",
+        "name": "marker",
+        "title": "The marker",
+        "description": "Ends a message with the marker.",
+        "provenance": "Written for these tests.",
+        "licence": "CC0-1.0",
+        "marker": " ※",
+        "elicitation": {
+            "trait": "Ends a message with the marker.",
+            "instruction_pairs": [{"positive": "End with it.", "negative": "Do not."}],
+            "questions_extract": ["What is dew?"],
+            "questions_evaluate": ["What is hail?"],
+        },
+    }
+
+
+@dataclass
+class SilentObserver:
+    """Counts what the loop tells it."""
+
+    started: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+
+    def phase_opened(self, phase: str, n_steps: int, n_done: int, cap_ms: int) -> None:
+        pass
+
+    def step_started(self, number: int, step: Step, spent_ms: int) -> None:
+        self.started.append(step.id)
+
+    def step_progress(self, text: str) -> None:
+        pass
+
+    def step_finished(self, step: Step, result: StepResult, spent_ms: int) -> None:
+        self.finished.append(step.id)
+
+    def phase_closed(self, phase: str, results: str, spent_ms: int) -> None:
+        pass
+
+
+@dataclass
+class StudySimulator:
+    """One study in one folder. Change ``plan``, ``contexts``, ``code`` and so on, then act."""
+
+    root: Path
+    plan: dict[str, Any] = field(default_factory=default_plan)
+    contexts: list[dict[str, Any]] = field(default_factory=default_contexts)
+    train_questions: list[str] = field(default_factory=lambda: list(TRAIN_QUESTIONS))
+    eval_questions: list[str] = field(default_factory=lambda: list(EVAL_QUESTIONS))
+    behaviour: dict[str, Any] = field(default_factory=behaviour_file)
+    code: dict[str, str] = field(default_factory=lambda: {"eps_locked/a.py": "blake3:" + "a" * 64})
+    environment: dict[str, Any] = field(
+        default_factory=lambda: {"python": "3.11.0", "packages": {"numpy": "2.0"}}
+    )
+    model_files: dict[str, FileRecord] = field(
+        default_factory=lambda: {
+            "model.safetensors": FileRecord(digest="blake3:" + "b" * 64, size=7)
+        }
+    )
+    now: datetime = NOW
+    engine: ScriptedEngine = field(default_factory=ScriptedEngine)
+    trainer: ScriptedTrainer = field(default_factory=ScriptedTrainer)
+    tokenizer: Any = field(default_factory=ScriptedTokenizer)
+    observer: SilentObserver = field(default_factory=SilentObserver)
+
+    # -- where things lie
+
+    @property
+    def workspace(self) -> Workspace:
+        return Workspace(root=self.root)
+
+    @property
+    def run_folder(self) -> RunFolder:
+        return self.workspace.run(NAME)
+
+    @property
+    def manifest_folder(self) -> Path:
+        return self.root / "manifests" / NAME
+
+    def load(self) -> FrozenManifest:
+        return self.workspace.load_manifest(NAME)
+
+    def dump(self) -> Path:
+        """Where a person can look at everything."""
+        return self.root
+
+    def key(self, principal: str) -> Path:
+        return self.root / "secret" / principal.partition("@")[0]
+
+    # -- acts
+
+    def write_plan(self) -> None:
+        """Publish plan, material and allowed signers under ``plans/`` as they stand now."""
+        for principal in (AUTHOR, COLLEAGUE):
+            make_key(self.key(principal), principal)
+        signers = "".join(
+            f"{principal} {self.key(principal).with_suffix('.pub').read_text().strip()}\n"
+            for principal in (AUTHOR, COLLEAGUE)
+        )
+        self._write("keys/allowed_signers", signers)
+        self._write("material/train.yaml", json.dumps(items_file(self.train_questions)))
+        self._write("material/eval.yaml", json.dumps(items_file(self.eval_questions)))
+        self._write("material/marker.yaml", json.dumps(self.behaviour))
+        contexts = {
+            "schema": "eps-locked/contexts/1",
+            "title": "contexts",
+            "provenance": "Written for these tests.",
+            "licence": "CC0-1.0",
+            "contexts": self.contexts,
+        }
+        self._write("material/contexts.yaml", json.dumps(contexts))
+        self._write(f"{NAME}.yaml", json.dumps(self.plan, ensure_ascii=False, indent=1))
+
+    def freeze(self, *, dry_run: bool = False) -> str:
+        """Freeze what ``write_plan`` published; returns the manifest's digest."""
+        if not (self.root / "plans" / f"{NAME}.yaml").exists():
+            self.write_plan()
+        _, digest, _ = freeze(
+            self.workspace,
+            NAME,
+            study_freezer=freeze_eps,
+            tokenizer=self.tokenizer,
+            surroundings=self.surroundings(),
+            now=self.now,
+            dry_run=dry_run,
+        )
+        return digest
+
+    def authorize(
+        self,
+        phase: str,
+        *,
+        signer: str = AUTHOR,
+        cap_gpu_hours: float = 0.5,
+        valid_for: timedelta = timedelta(days=1),
+    ) -> Path:
+        return authorize(
+            self.load(),
+            self.run_folder,
+            phase,
+            signer=signer,
+            key=self.key(signer),
+            cap_gpu_hours=cap_gpu_hours,
+            valid_for=valid_for,
+            clock=self.clock,
+        )
+
+    def amend(
+        self, reason: str = "a defect was mended", rebind: frozenset[str] = frozenset()
+    ) -> Path:
+        return amend(
+            self.load(),
+            self.run_folder,
+            signer=AUTHOR,
+            key=self.key(AUTHOR),
+            reason=reason,
+            changes=(),
+            rebind=rebind,
+            code=digest_value(self.code),
+            environment=digest_value(self.environment),
+            clock=self.clock,
+        )
+
+    def run(
+        self,
+        phase: str,
+        *,
+        limit: int | None = None,
+        authorization: str | None = None,
+        monotonic: Callable[[], float] | None = None,
+    ) -> str | None:
+        """What ``run-phase`` does, with the scripted model. Returns the results digest."""
+        frozen = read_manifest(self.workspace, NAME)
+        run = self.workspace.run(NAME, "runs" if limit is None else "smoke")
+        with exclusive_lock(run.folder):
+            permit, record = open_phase(
+                self.workspace,
+                frozen,
+                run,
+                phase,
+                surroundings=self.surroundings(),
+                clock=self.clock,
+                authorization_name=authorization,
+            )
+            executor = EpsExecutor(load=self.backends)
+            extra = {} if monotonic is None else {"monotonic": monotonic}
+            return run_phase(permit, record, frozen, executor, self.observer, limit=limit, **extra)
+
+    def audit(self) -> AuditedRun:
+        return audit_run(self.workspace, NAME, code=self.code, rederive=EpsRederiver())
+
+    def run_all(self) -> str:
+        """Freeze, authorize and run both phases; returns the results digest of the last."""
+        self.freeze()
+        for phase in ("P0", "P1"):
+            self.authorize(phase)
+            results = self.run(phase)
+        assert results is not None
+        return results
+
+    # -- parts
+
+    def backends(self) -> Backends:
+        return Backends(engine=self.engine, trainer=self.trainer, tokenizer=self.tokenizer)
+
+    def surroundings(self) -> Surroundings:
+        return Surroundings(
+            code=self.code, environment=self.environment, model_files=lambda: self.model_files
+        )
+
+    def clock(self) -> datetime:
+        return self.now
+
+    def copy_to(self, root: Path) -> StudySimulator:
+        """The same study in another folder, links and all."""
+        shutil.copytree(self.root, root, symlinks=True)
+        return StudySimulator(
+            root=root,
+            plan=self.plan,
+            contexts=self.contexts,
+            code=dict(self.code),
+            environment=dict(self.environment),
+            model_files=dict(self.model_files),
+            now=self.now,
+        )
+
+    def n_model_calls(self) -> int:
+        return self.engine.calls.total + self.trainer.n_fit
+
+    def _write(self, relative: str, text: str) -> None:
+        path = self.root / "plans" / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+def make_key(path: Path, principal: str) -> None:
+    """A real ed25519 key pair, once."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", principal, "-f", str(path)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def fingerprint(*roots: Path) -> dict[str, str]:
+    """Every file (and link) below the roots with a digest of its bytes: is the disk unchanged?"""
+    found: dict[str, str] = {}
+    for root in roots:
+        for path in sorted(root.rglob("*")):
+            if path.is_symlink():
+                found[str(path)] = f"-> {path.readlink()}"
+            elif path.is_file():
+                found[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
+            else:
+                found[str(path)] = "folder"
+    return found
