@@ -1,0 +1,200 @@
+"""What every LogprobEngine must do, whatever is behind it.
+
+A test module imports these functions (``from engine_suite import *``) and provides a fixture
+``case`` that returns an ``EngineCase``. Numbers are compared with a tolerance only where the
+contract allows float noise: between batches of different shape, never between equal calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from eps_locked.domain.model import (
+    AdapterFiles,
+    ChatTokenizer,
+    Completion,
+    Decoding,
+    LogprobEngine,
+    Prompt,
+    SlotProbe,
+    SlotRequest,
+    TokenIds,
+)
+from eps_locked.errors import BackendError
+
+N_NEW = 48
+GREEDY = Decoding(max_new_tokens=N_NEW)
+SAMPLED = Decoding(max_new_tokens=N_NEW, temperature=0.9, top_p=0.95)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineCase:
+    """An engine on its bare base and what to ask it.
+
+    ``prompts``: three or more of one context, different. ``adapter`` acts; each of ``refused``
+    must not be served. ``too_long`` does not fit. ``tolerance`` (nats) between batch shapes.
+    """
+
+    engine: LogprobEngine
+    tokenizer: ChatTokenizer
+    probe: SlotProbe
+    prompts: tuple[Prompt, ...]
+    adapter: AdapterFiles
+    refused: tuple[AdapterFiles, ...]
+    too_long: TokenIds
+    tolerance: float
+
+
+def tokens(completions: Sequence[Completion]) -> list[TokenIds]:
+    return [completion.token_ids for completion in completions]
+
+
+def test_one_completion_per_prompt_in_order(case: EngineCase) -> None:
+    out = case.engine.generate(case.prompts, GREEDY, case.probe)
+    assert [completion.key for completion in out] == [prompt.key for prompt in case.prompts]
+    for completion in out:
+        assert completion.text == case.tokenizer.decode(completion.token_ids)
+        assert case.tokenizer.end_of_turn_id not in completion.token_ids
+        assert len(completion.token_ids) <= N_NEW
+        assert completion.stop_reason == "stop" or len(completion.token_ids) == N_NEW
+
+
+def test_no_prompts_no_completions(case: EngineCase) -> None:
+    assert case.engine.generate((), GREEDY, case.probe) == ()
+    assert case.engine.read_slots((), case.probe) == ()
+
+
+@pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_equal_calls_give_equal_bits_whatever_came_between(
+    case: EngineCase, decoding: Decoding
+) -> None:
+    first = case.engine.generate(case.prompts, decoding, case.probe)
+    case.engine.generate(case.prompts[:2], SAMPLED)
+    case.engine.generate(tuple(reversed(case.prompts)), GREEDY, case.probe)
+    assert case.engine.generate(case.prompts, decoding, case.probe) == first
+
+
+def test_greedy_tokens_do_not_depend_on_neighbours(case: EngineCase) -> None:
+    together = tokens(case.engine.generate(case.prompts, GREEDY))
+    alone = [tokens(case.engine.generate((prompt,), GREEDY))[0] for prompt in case.prompts]
+    backwards = tokens(case.engine.generate(tuple(reversed(case.prompts)), GREEDY))
+    assert together == alone == backwards[::-1]
+
+
+def test_sampled_tokens_follow_the_rows_own_seed(case: EngineCase) -> None:
+    together = tokens(case.engine.generate(case.prompts, SAMPLED))
+    alone = [tokens(case.engine.generate((prompt,), SAMPLED))[0] for prompt in case.prompts]
+    assert together == alone
+    reseeded = tuple(replace(prompt, seed=prompt.seed + 999) for prompt in case.prompts)
+    assert tokens(case.engine.generate(reseeded, SAMPLED)) != together
+
+
+def test_drafts_change_no_token(case: EngineCase) -> None:
+    plain = tokens(case.engine.generate(case.prompts, GREEDY, case.probe))
+    other = plain[0][:1] or (case.probe.marker_ids[0],)
+    for make in (
+        lambda ids: ids,
+        lambda ids: ids[: len(ids) // 2] + other + ids[len(ids) // 2 :],
+        lambda ids: other * 5,
+        lambda ids: ids[:3],
+        lambda ids: (*ids, case.tokenizer.end_of_turn_id, *other),
+        lambda ids: (),
+    ):
+        drafted = tuple(
+            replace(prompt, draft=make(answer))
+            for prompt, answer in zip(case.prompts, plain, strict=True)
+        )
+        assert tokens(case.engine.generate(drafted, GREEDY, case.probe)) == plain
+
+
+def test_short_budget_cuts_and_says_so(case: EngineCase) -> None:
+    whole = case.engine.generate(case.prompts, GREEDY)
+    cut = case.engine.generate(case.prompts, replace(GREEDY, max_new_tokens=2), case.probe)
+    for long, short in zip(whole, cut, strict=True):
+        assert short.token_ids == long.token_ids[:2]
+        assert short.stop_reason == ("length" if len(short.token_ids) == 2 else "stop")
+        assert short.slot is not None
+
+
+def test_the_slot_is_what_read_slots_reads_there(case: EngineCase) -> None:
+    out = case.engine.generate(case.prompts, GREEDY, case.probe)
+    requests = [
+        SlotRequest(
+            key=prompt.key,
+            token_ids=prompt.token_ids + completion.token_ids[: completion.slot_index],
+        )
+        for prompt, completion in zip(case.prompts, out, strict=True)
+    ]
+    for completion, reading in zip(out, case.engine.read_slots(requests, case.probe), strict=True):
+        assert completion.slot is not None
+        assert completion.slot.log_prob == pytest.approx(reading.log_prob, abs=case.tolerance)
+        assert completion.slot.log_z == pytest.approx(reading.log_z, abs=case.tolerance)
+        assert completion.slot.end_of_turn_logit == pytest.approx(
+            reading.end_of_turn_logit, abs=case.tolerance
+        )
+
+
+def test_a_reading_adds_up(case: EngineCase) -> None:
+    requests = [SlotRequest(key=p.key, token_ids=p.token_ids) for p in case.prompts]
+    for reading in case.engine.read_slots(requests, case.probe):
+        assert len(reading.marker_logits) == len(reading.log_z) == len(case.probe.marker_ids)
+        parts = [m - z for m, z in zip(reading.marker_logits, reading.log_z, strict=True)]
+        assert reading.log_prob == pytest.approx(sum(parts), abs=1e-9)
+        assert all(part < 0 for part in parts)
+        assert reading.end_of_turn_logit < reading.log_z[0]
+
+
+def test_a_marker_in_the_answer_is_the_slot(case: EngineCase) -> None:
+    answers = tokens(case.engine.generate(case.prompts, GREEDY))
+    answer = max(answers, key=len)
+    n_marker = min(2, len(answer))
+    probe = replace(case.probe, marker_ids=answer[-n_marker:])
+    for completion in case.engine.generate(case.prompts, GREEDY, probe):
+        ids = completion.token_ids
+        first = [i for i in range(len(ids)) if ids[i : i + n_marker] == probe.marker_ids]
+        assert completion.marker_emitted == bool(first)
+        assert completion.slot_index == (first[0] if first else len(ids))
+        assert completion.slot is not None
+    # Greedy decoding wrote the marker, so each of its tokens was the most probable one.
+    written = case.engine.generate(case.prompts, GREEDY, probe)[answers.index(answer)]
+    assert written.marker_emitted
+
+
+def test_attaching_proves_and_detaching_restores_every_bit(case: EngineCase) -> None:
+    requests = [SlotRequest(key=p.key, token_ids=p.token_ids) for p in case.prompts]
+    base = case.engine.read_slots(requests, case.probe)
+    proof = case.engine.attach(case.adapter)
+    assert proof is not None
+    assert proof.adapter_digest == case.adapter.digest
+    assert proof.n_tensors_loaded == proof.n_tensors_in_file > 0
+    assert proof.max_abs_log_prob_change > 1e-4
+    assert case.engine.read_slots(requests, case.probe) != base
+    assert case.engine.attach(None) is None
+    assert case.engine.read_slots(requests, case.probe) == base
+
+
+def test_an_adapter_without_effect_or_with_wrong_tensors_is_not_served(case: EngineCase) -> None:
+    requests = [SlotRequest(key=p.key, token_ids=p.token_ids) for p in case.prompts]
+    base = case.engine.read_slots(requests, case.probe)
+    for adapter in case.refused:
+        with pytest.raises(BackendError):
+            case.engine.attach(adapter)
+        assert case.engine.read_slots(requests, case.probe) == base
+
+
+def test_a_prompt_that_does_not_fit_is_named(case: EngineCase) -> None:
+    prompts = (*case.prompts[:1], Prompt(key="the long one", token_ids=case.too_long))
+    with pytest.raises(BackendError, match="the long one"):
+        case.engine.generate(prompts, GREEDY)
+
+
+def test_the_identity_says_what_ran(case: EngineCase) -> None:
+    identity = case.engine.identity
+    assert identity.name
+    assert identity.version
+    assert identity.device
+    assert identity.dtype
+    assert identity == case.engine.identity
