@@ -1,0 +1,176 @@
+"""What a page says about a run beside its numbers, gathered from an audited run.
+
+Signed documents and ledger lines are read once more, under their own rules (signature, chain), and
+required to be the ones the audit saw: the ledger must end in the head the audit names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eps_locked.audit.checks import AuditedRun
+from eps_locked.canonical import decode, digest_bytes
+from eps_locked.domain.authorization import Amendment, Authorization
+from eps_locked.domain.ledger import Entry, OpenBody
+from eps_locked.domain.manifest import Manifest
+from eps_locked.errors import EvidenceError
+from eps_locked.lock.gate import read_authorization
+from eps_locked.lock.history import History
+from eps_locked.lock.ledger import ChainReader
+from eps_locked.lock.record import verify_amendments
+from eps_locked.lock.strict_yaml import parse_yaml
+from eps_locked.lock.workspace import FrozenManifest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    """One ``open`` entry, and the authorization it names."""
+
+    seq: int
+    at: str
+    body: OpenBody
+    authorization: Authorization
+    document: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TensorArtifact:
+    """One behaviour's tensor: the document, its exact bytes, and the step that wrote it."""
+
+    step: str
+    document: Mapping[str, Any]
+    data: bytes
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunEvidence:
+    """Everything the page needs, parsed."""
+
+    audited: AuditedRun
+    frozen: FrozenManifest
+    history: History
+    plan: Mapping[str, Any]
+    contexts: Mapping[str, Any]
+    split: Mapping[str, Any]
+    sessions: tuple[Session, ...]
+    amendments: tuple[Amendment, ...]
+    entries: tuple[Entry, ...]
+    tensors: tuple[TensorArtifact, ...]
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.frozen.manifest
+
+    @property
+    def study(self) -> Mapping[str, Any]:
+        """The plan's section of its own study."""
+        section: Mapping[str, Any] = self.plan[self.plan["study"]]
+        return section
+
+    def is_confirmatory(self, analysis: str) -> bool:
+        """Whether the frozen plan promised the analysis."""
+        return analysis in self.plan["analyses"]
+
+    @property
+    def hours_word(self) -> str:
+        """What the cap counts: hours of the plan's device."""
+        return "GPU-hours" if self.plan["engine"]["device"].startswith("cuda") else "CPU-hours"
+
+
+def gather(audited: AuditedRun) -> RunEvidence:
+    """Raises EvidenceError for a run whose audit failed, is incomplete, or left out a check."""
+    frozen, history = audited.frozen, audited.history
+    if not audited.ok or not audited.complete or frozen is None or history is None:
+        found = [f"C{number}: {failure}" for number, failure in audited.failures()]
+        raise EvidenceError(
+            f"report of {audited.name}",
+            expected="a complete run whose checks all hold",
+            found=f"{len(found)} failures",
+            details=tuple(found),
+            next_step=f"just check-evidence {audited.name}",
+        )
+    if not audited.checks[10].n_examined:
+        raise EvidenceError(
+            f"report of {audited.name}",
+            expected="derived numbers that were recomputed (C10)",
+            found="an audit that left this out",
+            next_step="audit without --quick",
+        )
+    signers = frozen.read("frozen/allowed_signers")
+    entries = _entries(audited)
+    return RunEvidence(
+        audited=audited,
+        frozen=frozen,
+        history=history,
+        plan=parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml"),
+        contexts=_frozen_json(frozen, "contexts")["contexts"],
+        split=_frozen_json(frozen, "split"),
+        sessions=_sessions(audited, entries, signers),
+        amendments=verify_amendments(audited.run, history, frozen, signers),
+        entries=entries,
+        tensors=tuple(
+            _tensor(audited, history, step.id)
+            for step in history.terms.steps.values()
+            if step.kind == "tensor"
+        ),
+    )
+
+
+def _frozen_json(frozen: FrozenManifest, name: str) -> dict[str, Any]:
+    relative = f"frozen/{name}.json"
+    value: dict[str, Any] = decode(frozen.read(relative), thing=relative)
+    return value
+
+
+def _entries(audited: AuditedRun) -> tuple[Entry, ...]:
+    assert audited.frozen is not None
+    thing = str(audited.run.ledger_path)
+    reader = ChainReader(audited.frozen.digest, audited.run.root, thing=thing)
+    entries = tuple(reader.accept(line).entry for line in audited.run.ledger_lines())
+    if reader.head != audited.ledger_head:
+        raise EvidenceError(
+            thing,
+            problem="changed since it was audited",
+            expected=audited.ledger_head,
+            found=reader.head,
+            next_step="write the report again when nothing else writes to the run",
+        )
+    return entries
+
+
+def _sessions(
+    audited: AuditedRun, entries: tuple[Entry, ...], signers: bytes
+) -> tuple[Session, ...]:
+    documents = {
+        digest_bytes(document.data): document
+        for document in audited.run.signed_documents("authorizations")
+    }
+    sessions = []
+    for entry in entries:
+        if entry.kind == "open":
+            body = OpenBody.from_dict(entry.body, f"entry {entry.seq}")
+            document = documents[body.authorization["document"]]
+            sessions.append(
+                Session(
+                    seq=entry.seq,
+                    at=entry.at,
+                    body=body,
+                    authorization=read_authorization(document, signers),
+                    document=document.name,
+                )
+            )
+    return tuple(sessions)
+
+
+def _tensor(audited: AuditedRun, history: History, step: str) -> TensorArtifact:
+    data = audited.artifact(step, "tensor")["tensor.json"]
+    digest = history.done[step].outputs["tensor"].digest.partition(":")[2]
+    return TensorArtifact(
+        step=step,
+        document=decode(data, thing=f"{step}: tensor.json"),
+        data=data,
+        path=f"runs/{audited.name}/artifacts/{digest}/tensor.json",
+    )

@@ -1,0 +1,257 @@
+"""What stands beside a number: flag letters, the words for them, and the limits of the numbers.
+
+The terminal table and the page take their sentences from here, so that they cannot say two things.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eps_locked.errors import MalformedInputError
+
+Tensor = Mapping[str, Any]
+Cell = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """A letter beside a value. ``excludes``: such a cell takes no part in scoring."""
+
+    letter: str
+    name: str
+    meaning: str
+    excludes: bool = False
+
+
+FLAG_MARKS: Mapping[str, Mark] = {
+    "ceiling": Mark(
+        letter="C",
+        name="ceiling",
+        meaning="the trained model is almost certain; more transfer could not have shown",
+        excludes=True,
+    ),
+    "floor": Mark(
+        letter="F",
+        name="floor",
+        meaning="the interval holds 0 and the effect is below the plan's smallest one",
+        excludes=True,
+    ),
+    "divergence": Mark(
+        letter="D",
+        name="logit divergence",
+        meaning="log-probability and logit margin tell different stories",
+        excludes=True,
+    ),
+    "implant_failed": Mark(
+        letter="X",
+        name="implant failed",
+        meaning="the adapter does not show the behaviour in its own context",
+        excludes=True,
+    ),
+    "alias": Mark(
+        letter="A",
+        name="alias",
+        meaning="the eval context is another one's twin, token for token; a null, not a result",
+        excludes=True,
+    ),
+    "band_unreachable": Mark(
+        letter="U",
+        name="band unreachable",
+        meaning="the base left no room for the strength band; trained step-matched instead",
+    ),
+    "truncated_answers": Mark(
+        letter="T", name="truncated answers", meaning="some answer ran into the token limit"
+    ),
+    "marker_emitted": Mark(
+        letter="E", name="marker emitted", meaning="some answer contains the marker itself"
+    ),
+}
+SPLIT_MARKS: Mapping[str, Mark] = {
+    "diagonal": Mark(
+        letter="=",
+        name="diagonal",
+        meaning="trained and evaluated in the same context; the manipulation check",
+    ),
+    "held_out": Mark(letter="h", name="held out", meaning="a column held out as a whole"),
+    "quarantined": Mark(
+        letter="q", name="quarantined", meaning="a cell drawn at the freeze to be set apart"
+    ),
+}
+ALL_MARKS = (*SPLIT_MARKS.values(), *FLAG_MARKS.values())
+
+# Share of simulated experiments in which the nominal 95 % interval held the truth, by number of
+# seeds, where seeds, questions and residuals vary alike: the figures of stats/bootstrap.py.
+_SIMULATED_COVERAGE = {2: 69, 3: 80, 6: 88}
+
+
+def cell_marks(cell: Cell) -> tuple[Mark, ...]:
+    """The marks of a cell: its place in the split, then its flags, in legend order.
+
+    Raises MalformedInputError for a flag or a split this report has no words for: a warning that
+    nobody can read must not pass as none.
+    """
+    where = f"cell {cell['train']} -> {cell['eval']}"
+    for known, found, field in (
+        (FLAG_MARKS, set(cell["flags"]), "flags"),
+        ({*SPLIT_MARKS, "open"}, {cell["split"]}, "split"),
+    ):
+        unknown = sorted(found - set(known))
+        if unknown:
+            raise MalformedInputError(
+                f"{where}: {field}",
+                expected=f"one of {', '.join(sorted(known))}",
+                found=unknown[0],
+                next_step="use the version of eps_locked that wrote this tensor",
+            )
+    place = [mark for split, mark in SPLIT_MARKS.items() if cell["split"] == split]
+    return (*place, *(mark for flag, mark in FLAG_MARKS.items() if flag in cell["flags"]))
+
+
+def letters(cell: Cell) -> str:
+    """The marks of a cell as letters, such as ``=C``; empty for a plain open cell."""
+    return "".join(mark.letter for mark in cell_marks(cell))
+
+
+def mark_counts(tensor: Tensor) -> Counter[str]:
+    """How many cells carry each letter."""
+    return Counter(letter for cell in tensor["cells"] for letter in letters(cell))
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """A number with its sign; what rounds to zero has none."""
+    text = f"{value:+.{digits}f}"
+    return text[1:] if float(text) == 0 else text
+
+
+def typeset(value: float, digits: int = 1) -> str:
+    """``signed`` with a true minus sign, for the page."""
+    return signed(value, digits).replace("-", "−")
+
+
+def interval(low: float, high: float, digits: int = 1) -> str:
+    """``[low, high]``."""
+    ends = (f"{end:.{digits}f}" for end in (low, high))
+    return f"[{', '.join(end[1:] if float(end) == 0 and end[0] == '-' else end for end in ends)}]"
+
+
+def percent(level: float) -> str:
+    """``95 %``."""
+    return f"{level * 100:g} %"
+
+
+def plain_text(text: str) -> str:
+    """One line fit for a terminal: what would steer it (escape codes) becomes a question mark."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def notes(tensor: Tensor) -> list[tuple[str, str]]:
+    """What a reader must know to read the numbers: (keyword, sentences), in order."""
+    return [
+        ("reading", _reading_note(tensor)),
+        ("n", _count_note(tensor)),
+        ("interval", _interval_note(tensor)),
+        ("seeds", _seed_note(tensor)),
+        ("resolution", _resolution_note(tensor)),
+        ("scoring", _scoring_note(tensor)),
+        ("split", _split_note(tensor)),
+    ]
+
+
+def _reading_note(tensor: Tensor) -> str:
+    words = {
+        "own_answer": "the marker's log-probability after each model's own answer",
+        "base_answer": "the same after the base model's answer, for both models",
+    }
+    primary, second = tensor["primary_reading"], tensor["second_reading"]
+    return (
+        f"G is trained minus base, in {tensor['unit']}. Primary reading ({primary}): "
+        f"{words.get(primary, primary)}. Second reading ({second}), kept beside it: "
+        f"{words.get(second, second)}."
+    )
+
+
+def _count_note(tensor: Tensor) -> str:
+    questions, seeds = tensor["n_items"], tensor["n_seeds"]
+    return (
+        f"{questions * seeds} readings a cell: {_number(questions, 'question')} "
+        f"x {_number(seeds, 'seed')}."
+    )
+
+
+def _interval_note(tensor: Tensor) -> str:
+    rules = tensor["bootstrap"]
+    return (
+        f"{percent(rules['confidence_level'])} bootstrap interval ({rules['method']}; "
+        f"{rules['n_resamples']} resamples), one cell at a time, not adjusted for their number."
+    )
+
+
+def _seed_note(tensor: Tensor) -> str:
+    n_seeds, level = tensor["n_seeds"], tensor["bootstrap"]["confidence_level"]
+    if n_seeds == 1:
+        return (
+            "With one seed the intervals speak of that training run alone: they cannot tell the "
+            "context's effect from the seed's luck."
+        )
+    text = (
+        f"With {n_seeds} seeds the intervals know the spread between training runs only from "
+        f"{'these two' if n_seeds == 2 else f'these {n_seeds}'}: they do not say how far another "
+        "seed would fall, and are too narrow where seeds differ."
+    )
+    covered = _SIMULATED_COVERAGE.get(n_seeds)
+    if covered is not None and level == 0.95:
+        text += (
+            f" In simulations where seeds, questions and noise vary alike, a 95 % interval from "
+            f"{n_seeds} seeds held the truth {covered} % of the time."
+        )
+    return text
+
+
+def _resolution_note(tensor: Tensor) -> str:
+    found = tensor["resolution"]
+    if found is None:
+        return "What one cell could have shown is undefined with one seed."
+    error, effect = found["standard_error"], found["minimum_detectable_effect"]
+    if effect is None:
+        return (
+            f"Pooled standard error of one cell {error:.2f} {tensor['unit']}; with no spread at "
+            "all there is no smallest detectable effect to state."
+        )
+    return (
+        f"One cell could have shown an effect of {effect:.2f} {tensor['unit']} or more (pooled "
+        f"standard error {error:.2f}; {found['basis']}). A smaller one may have been missed."
+    )
+
+
+def _scoring_note(tensor: Tensor) -> str:
+    cells = tensor["cells"]
+    out = [cell for cell in cells if not cell["scored"]]
+    if not out:
+        return f"All {len(cells)} cells take part in scoring."
+    reasons = Counter(
+        mark.name for cell in out for mark in cell_marks(cell) if mark.excludes
+    ).most_common()
+    listed = ", ".join(f"{count} {name}" for name, count in reasons)
+    several = " (a cell may have more than one reason)" if len(reasons) > 1 else ""
+    return (
+        f"{len(cells) - len(out)} of {len(cells)} cells take part in scoring; {len(out)} "
+        f"{'is' if len(out) == 1 else 'are'} out, in parentheses: {listed}{several}."
+    )
+
+
+def _split_note(tensor: Tensor) -> str:
+    counts = Counter(cell["split"] for cell in tensor["cells"])
+    held, drawn = counts["held_out"], counts["quarantined"]
+    if not held and not drawn:
+        return "No cell is held out or quarantined."
+    return (
+        f"{_number(held, 'cell')} held out and {drawn} quarantined: set apart by name only; their "
+        "values stand here in plain text."
+    )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,276 @@
+"""From a tensor document to table rows, and to the table a reader sees in the terminal.
+
+Pure functions of the document that the run's ``tensor`` step wrote and the audit re-derived.
+Nothing is estimated anew here but plain means over cells, which say over how many.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from eps_locked.report.marks import (
+    ALL_MARKS,
+    Cell,
+    Tensor,
+    interval,
+    letters,
+    mark_counts,
+    notes,
+    percent,
+    plain_text,
+    signed,
+)
+
+Row = dict[str, Any]
+_STOPS = {
+    "in_band": "in the band",
+    "past_band": "past the band",
+    "budget": "below the band at the last step",
+    "step_matched": "step-matched, no band",
+}
+_GAP = "  "
+# A name may be broken after an underscore, a dash or a blank.
+_NAME_PARTS = re.compile(r"[^-_ ]*[-_ ]|[^-_ ]+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mean:
+    """Plain means of G over one context's off-diagonal, non-alias cells; None over no cell.
+
+    ``scored`` leaves out the cells that scoring leaves out. Floor cells are among those, so it is
+    the mean of the cells that moved, and lies farther from 0 than ``all`` by construction.
+    """
+
+    context: str
+    family: str
+    all: float | None
+    n_all: int
+    scored: float | None
+    n_scored: int
+
+
+def cell_rows(tensor: Tensor) -> list[Row]:
+    """Every cell as one flat row: flags joined by blanks, per-seed values in columns of their own.
+
+    Digests of the ancestors stay in the document.
+    """
+    rows = []
+    for cell in tensor["cells"]:
+        row: Row = {"behaviour": tensor["behaviour"]}
+        for key, value in cell.items():
+            if key not in ("ancestors", "by_seed"):
+                row[key] = " ".join(value) if isinstance(value, list) else value
+        row["marks"] = letters(cell)
+        for one in cell["by_seed"]:
+            for key in ("g", "g_base_answer", "stop", "stop_step", "realised_strength"):
+                row[f"{key}_s{one['seed']}"] = one[key]
+        rows.append(row)
+    return rows
+
+
+def grid(tensor: Tensor) -> dict[tuple[str, str], Cell]:
+    """Cells by (train, eval)."""
+    return {(cell["train"], cell["eval"]): cell for cell in tensor["cells"]}
+
+
+def families(tensor: Tensor, side: str) -> dict[str, list[str]]:
+    """Contexts of ``side`` ("train" or "eval") by family; both in the plan's order."""
+    family = {cell[side]: cell[f"{side}_family"] for cell in tensor["cells"]}
+    grouped: dict[str, list[str]] = {}
+    for name in tensor[side]:
+        grouped.setdefault(family[name], []).append(name)
+    return grouped
+
+
+def means(tensor: Tensor, side: str) -> list[Mean]:
+    """Mean G of every train context's row (``side`` "train") or eval context's column ("eval")."""
+    found = []
+    for family, names in families(tensor, side).items():
+        for name in names:
+            cells = [c for c in tensor["cells"] if c[side] == name]
+            off = [c for c in cells if c["train"] != c["eval"] and c["alias_of"] is None]
+            scored = [c["g"] for c in off if c["scored"]]
+            found.append(
+                Mean(
+                    context=name,
+                    family=family,
+                    all=_mean([c["g"] for c in off]),
+                    n_all=len(off),
+                    scored=_mean(scored),
+                    n_scored=len(scored),
+                )
+            )
+    return found
+
+
+def training_rows(tensor: Tensor) -> list[Row]:
+    """Per train context and seed: where training stopped, how strong the implant was, the band."""
+    cells, rows = grid(tensor), []
+    for names in families(tensor, "train").values():
+        for name in names:
+            for one in cells[name, name]["by_seed"]:
+                rows.append(
+                    {
+                        "train": name,
+                        "seed": one["seed"],
+                        "stop_step": one["stop_step"],
+                        "realised_strength": one["realised_strength"],
+                        "band": _STOPS.get(one["stop"], one["stop"]),
+                        "diagonal_g": one["g"],
+                        "implant": "failed" if one["implant_failed"] else "holds",
+                    }
+                )
+    return rows
+
+
+def base_rows(tensor: Tensor) -> list[Row]:
+    """Per eval context: the base model's mean log-probability, which is the room above it."""
+    first = {cell["eval"]: cell for cell in tensor["cells"]}
+    return [
+        {
+            "eval": name,
+            "family": family,
+            "base_log_prob": first[name]["base_log_prob"],
+            "prefix_tokens": first[name]["prefix_tokens"],
+            "held_out": name in tensor["held_out"],
+            "alias_of": first[name]["alias_of"],
+        }
+        for family, names in families(tensor, "eval").items()
+        for name in names
+    ]
+
+
+def alias_rows(tensor: Tensor) -> list[Row]:
+    """The same-cell null: what an alias column measured beside the column it equals."""
+    cells = grid(tensor)
+    return [
+        {
+            "train": cell["train"],
+            "alias": cell["eval"],
+            "twin": cell["alias_of"],
+            "g_alias": cell["g"],
+            "g_twin": cells[cell["train"], cell["alias_of"]]["g"],
+            "difference": cell["g"] - cells[cell["train"], cell["alias_of"]]["g"],
+        }
+        for cell in tensor["cells"]
+        if cell["alias_of"] is not None and (cell["train"], cell["alias_of"]) in cells
+    ]
+
+
+def csv_bytes(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> bytes:
+    """Rows as CSV (UTF-8, LF, header first). ``None`` is an empty field."""
+    names = columns or list(dict.fromkeys(key for row in rows for key in row))
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return sink.getvalue().encode("utf-8")
+
+
+def text_table(tensor: Tensor, width: int = 100) -> str:
+    """The tensor as plain text, at most ``width`` columns wide where names allow it.
+
+    Rows are train contexts, columns eval contexts, as many side by side as fit, then the next
+    block. A cell is its G with its marks, above its interval; parentheses say "not scored".
+    Below stand the legend of the marks that occur, and the limits of the numbers.
+    """
+    level = percent(tensor["bootstrap"]["confidence_level"])
+    title = (
+        f"{tensor['behaviour']}: G in {tensor['unit']}, {level} interval below it. "
+        "Row: trained in. Column: evaluated in."
+    )
+    lines = [*_hanging("", title, width, indent=0), ""]
+    for block in _blocks(tensor, width):
+        lines += [*block, ""]
+    lines += _legend(tensor, width)
+    for keyword, text in notes(tensor):
+        lines += _hanging(keyword, text, width)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _blocks(tensor: Tensor, width: int) -> Iterable[list[str]]:
+    """Blocks of whole columns, each a list of lines."""
+    cells = grid(tensor)
+    texts = {key: _cell_lines(cell) for key, cell in cells.items()}
+    cell_width = max(11, *(len(line) for lines in texts.values() for line in lines))
+    label_width = min(
+        16, max(len("trained in"), *(len(plain_text(name)) for name in tensor["train"]))
+    )
+    n_columns = max(1, (width - label_width) // (cell_width + len(_GAP)))
+    names = [name for group in families(tensor, "eval").values() for name in group]
+    rows = [name for group in families(tensor, "train").values() for name in group]
+    for start in range(0, len(names), n_columns):
+        block = names[start : start + n_columns]
+        widths = [label_width, *[cell_width] * len(block)]
+        head = [_wrap(name, cell_width) for name in block]
+        tall = max(map(len, head))
+        head = [[""] * (tall - len(lines)) + lines for lines in head]
+        yield [
+            *_join([[""] * (tall - 1) + ["trained in"], *head], widths),
+            _GAP.join("-" * one for one in widths),
+            *(
+                line
+                for row in rows
+                for line in _join(
+                    [_wrap(row, label_width), *(texts[row, name] for name in block)], widths
+                )
+            ),
+        ]
+
+
+def _cell_lines(cell: Cell) -> list[str]:
+    value = signed(cell["g"])
+    shown = value if cell["scored"] else f"({value})"
+    return [f"{shown} {letters(cell)}".rstrip(), interval(cell["low"], cell["high"])]
+
+
+def _join(columns: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    """Columns of lines side by side."""
+    return [
+        _GAP.join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in zip_longest(*columns, fillvalue="")
+    ]
+
+
+def _legend(tensor: Tensor, width: int) -> list[str]:
+    counts = mark_counts(tensor)
+    lines = []
+    for mark in ALL_MARKS:
+        if counts[mark.letter]:
+            text = f"{mark.name} ({counts[mark.letter]}): {mark.meaning}"
+            lines += _hanging(mark.letter, text, width, indent=3)
+    return [*lines, ""] if lines else []
+
+
+def _hanging(keyword: str, text: str, width: int, indent: int = 12) -> list[str]:
+    # A no-break space holds numbers and their per cent signs together while the lines are cut.
+    wrapped = textwrap.wrap(
+        plain_text(text).replace(" %", "\u00a0%"),
+        width=max(width, 40),
+        initial_indent=keyword.ljust(indent),
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+    )
+    return [line.replace("\u00a0", " ") for line in wrapped]
+
+
+def _wrap(name: str, width: int) -> list[str]:
+    """A name over lines of ``width``, broken after ``_`` or ``-`` where possible."""
+    lines = [""]
+    for part in _NAME_PARTS.findall(plain_text(name)):
+        for piece in (part[at : at + width] for at in range(0, len(part), width)):
+            if len(lines[-1]) + len(piece) > width:
+                lines.append("")
+            lines[-1] += piece
+    return lines
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

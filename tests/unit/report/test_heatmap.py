@@ -1,0 +1,86 @@
+"""The heat map: white at zero, legible in every cell, telling all of it without colour or mouse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from big import big_tensor
+from reader import PageReader
+
+from eps_locked.report.heatmap import colour, colour_scale, contrast, heat_map, ink, legend
+from eps_locked.report.marks import ALL_MARKS
+
+
+@pytest.fixture(scope="module")
+def tensor() -> dict[str, Any]:
+    return big_tensor()
+
+
+def test_zero_is_white_and_each_side_grows_darker_in_a_hue_of_its_own() -> None:
+    assert colour(0, 5) == (255, 255, 255)
+    for sign in (1, -1):
+        steps = [sum(colour(sign * number / 10, 1)) for number in range(11)]
+        assert steps == sorted(steps, reverse=True)
+        assert len(set(steps)) == 11
+    red, _, blue = colour(4, 5)
+    assert red > blue
+    red, _, blue = colour(-4, 5)
+    assert blue > red
+    assert colour(99, 5) == colour(5, 5)
+
+
+def test_letters_contrast_with_every_colour_of_the_palette() -> None:
+    for number in range(-100, 101):
+        background = colour(number / 100, 1)
+        assert contrast(ink(background), background) >= 4.5, number
+
+
+def test_every_cell_is_reachable_and_tells_interval_n_base_and_second_reading(
+    tensor: dict[str, Any],
+) -> None:
+    page = PageReader(heat_map(tensor, second=False, caption="c").encode())
+    cells = page.heat_cells()
+    assert len(cells) == 16 * 29
+    for attributes in cells:
+        assert attributes["tabindex"] == "0"
+        title = attributes["title"]
+        for words in ("95 % interval [", "n = 80 (40 questions x 2 seeds)", "base -", "trained "):
+            assert words in title
+        assert "second reading " in title
+        assert "families " in title
+        assert "split " in title
+
+
+def test_the_second_map_shows_the_second_reading_on_the_same_scale(tensor: dict[str, Any]) -> None:
+    cells = [{**c, "g_base_answer": 33.3} for c in tensor["cells"]]
+    page = PageReader(heat_map({**tensor, "cells": cells}, second=True, caption="c").encode())
+    assert page.text.count("+33.3") == sum(c["scored"] for c in cells) + page.text.count("(+33.3)")
+    assert colour_scale({**tensor, "cells": cells}) == 33.3
+
+
+def test_headers_name_families_and_held_out_columns(tensor: dict[str, Any]) -> None:
+    page = PageReader(heat_map(tensor, second=False, caption="c").encode())
+    scopes = [attributes.get("scope") for attributes in page.all("th")]
+    assert scopes.count("colgroup") == 7
+    assert scopes.count("rowgroup") == 7
+    assert scopes.count("col") == 29
+    assert scopes.count("row") == 16
+    assert page.text.count("(held out)") == len(tensor["held_out"])
+
+
+def test_the_legend_has_words_for_every_letter(tensor: dict[str, Any]) -> None:
+    text = PageReader(legend(tensor).encode()).text
+    for mark in ALL_MARKS:
+        assert mark.name in text
+        assert mark.meaning in text
+    assert "not scored" in text
+
+
+def test_names_from_outside_stay_text(tensor: dict[str, Any]) -> None:
+    evil = '"><script>x</script>'
+    cells = [{**c, "eval": evil} for c in tensor["cells"] if c["eval"] == "default"]
+    odd = {**tensor, "eval": [evil], "held_out": [], "cells": cells}
+    page = PageReader(heat_map(odd, second=False, caption=evil).encode())
+    assert "script" not in {name for name, _ in page.elements}
+    assert page.text.count(evil) == 2

@@ -1,0 +1,167 @@
+"""The terminal table says each value with its interval and its marks, and what limits them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from big import big_tensor
+
+from eps_locked.errors import MalformedInputError
+from eps_locked.report.marks import FLAG_MARKS, SPLIT_MARKS, interval, letters, notes, signed
+from eps_locked.report.tables import (
+    alias_rows,
+    base_rows,
+    cell_rows,
+    families,
+    means,
+    text_table,
+    training_rows,
+)
+
+
+@pytest.fixture(scope="module")
+def tensor() -> dict[str, Any]:
+    return big_tensor()
+
+
+def cell(tensor: dict[str, Any], train: str, evaluated: str) -> dict[str, Any]:
+    return next(c for c in tensor["cells"] if (c["train"], c["eval"]) == (train, evaluated))
+
+
+def squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_the_table_fits_the_width_and_holds_every_cell(tensor: dict[str, Any], width: int) -> None:
+    text = text_table(tensor, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+    body = text.partition("reading  ")[0]
+    found = sorted(re.findall(r"\[-?[\d.]+, -?[\d.]+\]", body))
+    assert found == sorted(interval(c["low"], c["high"]) for c in tensor["cells"])
+
+
+def test_a_value_stands_above_its_interval_under_its_column(tensor: dict[str, Any]) -> None:
+    one = {**tensor, "train": tensor["train"][:1], "eval": tensor["eval"][:1]}
+    one["cells"] = [{**cell(tensor, *one["train"], *one["eval"]), "g": 6.149, "low": 5.2}]
+    one["cells"][0] |= {"high": 7.04, "flags": ["ceiling", "marker_emitted"], "scored": False}
+    lines = text_table(one).splitlines()
+    at = next(n for n, line in enumerate(lines) if "(+6.1) =CE" in line)
+    assert lines[at].index("(+6.1)") == lines[at + 1].index("[5.2, 7.0]")
+    assert lines[at].index("(+6.1)") == lines[at - 2].index("engineer")
+    assert lines[at].startswith("persona_ ")
+
+
+def test_the_legend_explains_the_marks_that_occur_and_no_others(tensor: dict[str, Any]) -> None:
+    text = text_table(tensor)
+    for mark in (*FLAG_MARKS.values(), *SPLIT_MARKS.values()):
+        assert f"\n{mark.letter}  {mark.name} (" in text
+    plain = [{**c, "flags": [], "scored": True, "split": "open"} for c in tensor["cells"]]
+    text = text_table({**tensor, "cells": plain})
+    assert "ceiling" not in text
+    assert "All 464 cells take part in scoring." in text
+    assert "No cell is held out or quarantined." in text
+
+
+def test_the_notes_name_counts_method_resolution_reading_and_exclusions(
+    tensor: dict[str, Any],
+) -> None:
+    text = squeezed(text_table(tensor))
+    for words in (
+        "80 readings a cell: 40 questions x 2 seeds.",
+        "95 % bootstrap interval (percentile, seeds x questions crossed; 2000 resamples)",
+        "an effect of 0.87 nats or more (pooled standard error 0.31; two-sided 5 %, power 80 %",
+        "Primary reading (own_answer)",
+        "Second reading (base_answer)",
+        "With 2 seeds the intervals know the spread between training runs only from these two",
+        "held the truth 69 % of the time",
+        "set apart by name only",
+    ):
+        assert words in text
+    out = [c for c in tensor["cells"] if not c["scored"]]
+    floors = sum("floor" in c["flags"] for c in out)
+    assert f"{len(out)} are out, in parentheses: {floors} floor" in text
+
+
+def test_one_seed_is_said_to_leave_resolution_and_luck_open() -> None:
+    text = squeezed(text_table(big_tensor(n_seeds=1)))
+    assert "undefined with one seed" in text
+    assert "that training run alone" in text
+    assert "40 questions x 1 seed." in text
+
+
+def test_no_spread_at_all_is_not_called_perfect_resolution(tensor: dict[str, Any]) -> None:
+    resolution = {**tensor["resolution"], "standard_error": 0.0, "minimum_detectable_effect": None}
+    words = dict(notes({**tensor, "resolution": resolution}))["resolution"]
+    assert "no smallest detectable effect" in words
+
+
+@pytest.mark.parametrize(("key", "value"), [("flags", ["brand_new"]), ("split", "elsewhere")])
+def test_a_warning_without_words_is_refused(
+    tensor: dict[str, Any], key: str, value: object
+) -> None:
+    odd = {**tensor["cells"][3], key: value}
+    with pytest.raises(MalformedInputError) as caught:
+        letters(odd)
+    assert odd["eval"] in str(caught.value)
+    assert caught.value.found in ("brand_new", "elsewhere")
+
+
+def test_names_cannot_steer_the_terminal(tensor: dict[str, Any]) -> None:
+    assert "\x1b" not in text_table({**tensor, "behaviour": "red\x1b[31m"})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(6.149, "+6.1"), (-0.04, "0.0"), (0.04, "0.0"), (-0.06, "-0.1")]
+)
+def test_what_rounds_to_zero_has_no_sign(value: float, text: str) -> None:
+    assert signed(value) == text
+
+
+def test_families_keep_the_plans_order_and_lose_nobody(tensor: dict[str, Any]) -> None:
+    grouped = families(tensor, "eval")
+    assert list(grouped)[:3] == ["persona", "prefix", "examples"]
+    assert sorted(name for names in grouped.values() for name in names) == sorted(tensor["eval"])
+
+
+def test_means_leave_out_diagonal_and_aliases_and_count_what_they_hold(
+    tensor: dict[str, Any],
+) -> None:
+    one = next(mean for mean in means(tensor, "train") if mean.context == "examples_two")
+    off = [
+        c
+        for c in tensor["cells"]
+        if c["train"] == "examples_two" != c["eval"] and c["alias_of"] is None
+    ]
+    scored = [c["g"] for c in off if c["scored"]]
+    assert (one.n_all, one.n_scored) == (27, len(scored))
+    assert one.all == pytest.approx(sum(c["g"] for c in off) / 27)
+    assert one.scored == pytest.approx(sum(scored) / len(scored))
+
+
+def test_a_mean_over_no_cell_is_no_number(tensor: dict[str, Any]) -> None:
+    alias = next(m for m in means(tensor, "eval") if m.context == "instruction_marker_again")
+    assert (alias.all, alias.n_all, alias.scored, alias.n_scored) == (None, 0, None, 0)
+
+
+def test_each_alias_stands_beside_the_cell_it_repeats(tensor: dict[str, Any]) -> None:
+    rows = alias_rows(tensor)
+    assert [row["train"] for row in rows] == tensor["train"]
+    assert {row["twin"] for row in rows} == {"instruction_marker"}
+    assert all(row["difference"] == row["g_alias"] - row["g_twin"] for row in rows)
+
+
+def test_training_base_and_cell_rows_cover_the_design(tensor: dict[str, Any]) -> None:
+    training = training_rows(tensor)
+    assert len(training) == 16 * 2
+    assert {row["implant"] for row in training} == {"holds", "failed"}
+    assert "step-matched, no band" in {row["band"] for row in training}
+    assert len(base_rows(tensor)) == 29
+    rows = cell_rows(tensor)
+    assert len(rows) == 16 * 29
+    assert {"g_s11", "g_s12", "marks", "low_base_answer"} <= set(rows[0])
+    assert not any(isinstance(value, list | dict) for row in rows for value in row.values())
