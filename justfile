@@ -50,6 +50,7 @@ clean-demo:
 # Check, then run the tests (arguments go to pytest).
 [no-exit-message]
 test *ARGS: check
+    @eps-locked model demo > /dev/null || echo "no embedded model: tests that need it will be skipped"
     OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" python -m pytest -n 2 "$@"
 
 # Lint, formatting, types, and who may import whom.

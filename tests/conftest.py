@@ -1,4 +1,4 @@
-"""Fixtures for everybody: a fresh study, a finished study to copy, and refusals that must not act."""
+"""Fixtures for everybody: a fresh study, finished ones to copy, refusals that must not act."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sim.simulator import StudySimulator, fingerprint
 
 from eps_locked.errors import EpsLockedError, RefusedError
+from sim.simulator import StudySimulator, fingerprint, tiny_plan
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +53,19 @@ def _half_way(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
 def half_way(_half_way: StudySimulator, tmp_path: Path) -> StudySimulator:
     """P0 complete, P1 authorized and not begun; a private copy."""
     return _half_way.copy_to(tmp_path / "study")
+
+
+@pytest.fixture(scope="session")
+def _tiny(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
+    tiny = StudySimulator(root=tmp_path_factory.mktemp("tiny") / "study", plan=tiny_plan())
+    tiny.run_all()
+    return tiny
+
+
+@pytest.fixture
+def tiny(_tiny: StudySimulator, tmp_path: Path) -> StudySimulator:
+    """The smallest study that can be frozen (11 steps), finished; a private copy."""
+    return _tiny.copy_to(tmp_path / "study")
 
 
 Refusal = Callable[..., object]

@@ -8,6 +8,7 @@ are the same thing. This module never opens a file.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -21,7 +22,7 @@ __all__ = ["Json", "decode", "digest_bytes", "digest_value", "encode", "is_diges
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 DIGEST_PREFIX = "blake3:"
-_HEX = frozenset("0123456789abcdef")
+_DIGEST = re.compile(r"blake3:[0-9a-f]{64}")
 _MAX_SAFE_INTEGER = 2**53 - 1
 
 
@@ -37,12 +38,7 @@ def digest_value(value: Json) -> str:
 
 def is_digest(text: object) -> bool:
     """Whether ``text`` is a digest of the one kind we know. Unknown algorithms are not digests."""
-    return (
-        isinstance(text, str)
-        and text.startswith(DIGEST_PREFIX)
-        and len(text) == len(DIGEST_PREFIX) + 64
-        and _HEX.issuperset(text[len(DIGEST_PREFIX) :])
-    )
+    return isinstance(text, str) and _DIGEST.fullmatch(text) is not None
 
 
 def short(digest: str | None) -> str:
@@ -87,7 +83,11 @@ def decode(data: bytes, *, thing: str) -> Any:
         )
     except (ValueError, RecursionError) as error:
         raise MalformedInputError(thing, problem=f"is not strict JSON ({error})") from error
-    if _recode(value, floats_seen) != data:
+    try:
+        is_canonical = _recode(value, floats_seen) == data
+    except MalformedInputError as error:
+        raise MalformedInputError(thing, problem=error.problem) from error
+    if not is_canonical:
         raise MalformedInputError(
             thing,
             problem="is not in canonical form (RFC 8785)",

@@ -9,9 +9,12 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
+from typing import BinaryIO
 
 import blake3
 
@@ -22,8 +25,11 @@ __all__ = [
     "append_line",
     "digest_file",
     "exclusive_lock",
+    "make_folder",
+    "open_regular",
     "publish_folder",
     "read_bytes",
+    "remove_file",
     "replace_file",
     "set_aside",
     "truncate_tail",
@@ -45,9 +51,25 @@ def read_bytes(path: Path, *, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
     Symlinks are refused: the name that is bound must be the file that is read. Raises
     RefusedError for a link, MalformedInputError for a missing, irregular or oversized file.
     """
+    with open_regular(path) as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size > limit:
+            raise MalformedInputError(
+                str(path), expected=f"at most {limit} bytes", found=f"{size} bytes"
+            )
+        try:
+            return stream.read()
+        except OSError as error:
+            raise BackendError(str(path), problem=f"cannot be read ({error.strerror})") from error
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, open for reading. Raises as ``read_bytes`` does; never waits for a pipe."""
+    # O_NONBLOCK: opening a named pipe that somebody put there would otherwise wait for its writer.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError as error:
+        descriptor = os.open(path, flags)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise MalformedInputError(
             str(path), problem="is missing", next_step="restore the file"
         ) from error
@@ -59,32 +81,29 @@ def read_bytes(path: Path, *, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
                 next_step="put the file itself there; links are never followed",
             ) from error
         raise BackendError(str(path), problem=f"cannot be read ({error.strerror})") from error
-    with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if not os.path.isfile(path) or status.st_size > limit:
-            raise MalformedInputError(
-                str(path), expected=f"a regular file of at most {limit} bytes", found=status.st_size
-            )
-        return stream.read()
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise MalformedInputError(
+            str(path),
+            expected="a regular file",
+            found="a folder, a device or a pipe",
+            next_step="move it away and restore the file",
+        )
+    return os.fdopen(descriptor, "rb")
 
 
 def digest_file(path: Path) -> tuple[str, int]:
     """Digest and size of a regular file, hashed in place with all cores for large files."""
-    if path.is_symlink():
-        raise RefusedError(str(path), problem="is a symbolic link", next_step="put the file there")
     hasher = blake3.blake3(max_threads=blake3.blake3.AUTO)
-    try:
-        size = path.stat().st_size
-        if size >= _MMAP_FROM:
-            hasher.update_mmap(path)
-        else:
-            hasher.update(path.read_bytes())
-    except FileNotFoundError as error:
-        raise MalformedInputError(
-            str(path), problem="is missing", next_step="restore the file"
-        ) from error
-    except OSError as error:
-        raise BackendError(str(path), problem=f"cannot be read ({error.strerror})") from error
+    with open_regular(path) as stream:
+        try:
+            size = os.fstat(stream.fileno()).st_size
+            if size >= _MMAP_FROM:
+                hasher.update_mmap(path)
+            else:
+                hasher.update(stream.read())
+        except OSError as error:
+            raise BackendError(str(path), problem=f"cannot be read ({error.strerror})") from error
     return DIGEST_PREFIX + hasher.hexdigest(), size
 
 
@@ -117,11 +136,15 @@ def replace_file(path: Path, data: bytes) -> None:
 def publish_folder(path: Path, contents: Mapping[str, bytes]) -> None:
     """Create folder ``path`` with these files, atomically: it exists whole or not at all.
 
-    Names may hold subfolders. A leftover of an earlier crash under the same name is an error of
-    the caller, who sets leftovers aside first.
+    Names may hold subfolders. What an earlier crash left half-written is kept: this one is
+    prepared under the next free name.
     """
-    temporary = path.with_name(f".{path.name}.incoming")
     with _disk_errors(path):
+        temporary = path.with_name(f".{path.name}.incoming")
+        for number in count(2):
+            if not os.path.lexists(temporary):
+                break
+            temporary = path.with_name(f".{path.name}.{number}.incoming")
         try:
             write_point(path, "mkdir")
             temporary.mkdir(parents=True)
@@ -154,7 +177,7 @@ def append_line(path: Path, line: bytes) -> None:
             before = os.lseek(descriptor, 0, os.SEEK_END)
             try:
                 half = len(line) // 2
-                os.write(descriptor, line[:half])
+                _write_all(descriptor, line[:half])
                 write_point(path, "append-half")
                 _write_all(descriptor, line[half:] + b"\n")
                 os.fsync(descriptor)
@@ -180,12 +203,27 @@ def truncate_tail(path: Path, n_bytes: int) -> None:
             os.close(descriptor)
 
 
+def remove_file(path: Path) -> None:
+    """Remove a note that has served its purpose; one that is gone already is no error."""
+    with _disk_errors(path):
+        write_point(path, "unlink")
+        path.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents where they do not exist yet."""
+    with _disk_errors(path):
+        if not path.is_dir():
+            write_point(path, "mkdir")
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def set_aside(path: Path, shelf: Path) -> Path:
     """Move what a crash left behind into ``shelf``, keeping it, under a free numbered name."""
     with _disk_errors(path):
         shelf.mkdir(parents=True, exist_ok=True)
         number = 1
-        while (target := shelf / f"{number:04d}-{path.name.lstrip('.')}").exists():
+        while os.path.lexists(target := shelf / f"{number:04d}-{path.name.lstrip('.')}"):
             number += 1
         write_point(path, "set-aside")
         os.rename(path, target)
@@ -197,10 +235,18 @@ def set_aside(path: Path, shelf: Path) -> Path:
 def walk_files(root: Path) -> Iterator[str]:
     """Relative POSIX names of everything below ``root`` that is not a folder, sorted.
 
-    Links are yielded by name and not entered.
+    Links are yielded by name and not entered. A missing root holds nothing; a folder that cannot
+    be listed raises BackendError, since an unseen file is not an absent one.
     """
+
+    def unlisted(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise BackendError(
+                str(error.filename), problem=f"cannot be listed ({error.strerror})"
+            ) from error
+
     names: list[str] = []
-    for folder, subfolders, files in os.walk(root):
+    for folder, subfolders, files in os.walk(root, onerror=unlisted):
         base = Path(folder)
         links = [name for name in subfolders if (base / name).is_symlink()]
         names += [(base / name).relative_to(root).as_posix() for name in [*files, *links]]
@@ -214,7 +260,12 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
     The lock is the kernel's (flock on the folder itself), so it leaves no file behind and ends
     with its holder, also after SIGKILL. It does not reach across machines: see docs/lock.md.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise MalformedInputError(
+            str(folder), expected="a folder", found=f"none ({error.strerror})"
+        ) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

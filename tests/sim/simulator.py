@@ -24,7 +24,7 @@ from eps_locked.domain.ledger import FileRecord
 from eps_locked.domain.steps import Step
 from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.files import exclusive_lock
-from eps_locked.lock.freeze import freeze
+from eps_locked.lock.freeze import freeze, manifest_differences
 from eps_locked.lock.gate import Surroundings, open_phase, read_manifest
 from eps_locked.lock.signing import amend, authorize
 from eps_locked.lock.workspace import FrozenManifest, RunFolder, Workspace
@@ -157,11 +157,30 @@ def default_plan() -> dict[str, Any]:
                 "aliases": [],
             },
             "decoding": {"max_new_tokens": 64, "temperature": 0, "top_p": 1},
-            "flags": {"ceiling_log_prob": -0.1, "floor_delta": 0.5, "divergence_nats": 3},
+            "flags": {
+                "ceiling_log_prob": -0.1,
+                "floor_delta": 0.5,
+                "divergence_nats": 3,
+                "minimum_answered_share": 0.5,
+            },
             "bootstrap": {"n_resamples": 200, "confidence_level": 0.95, "seed": 1},
             "quarantine": {"fraction": 0.2, "seed": 3, "seal": "none"},
         },
     }
+
+
+def tiny_plan() -> dict[str, Any]:
+    """One train context, two eval contexts, one seed: 11 steps, for loops over every write."""
+    plan = default_plan()
+    plan["seeds"], plan["minimum_seeds"] = [11], 1
+    section = plan["eps"]
+    section["items"].update(n_train=2, n_eval=2)
+    section["behaviours"][0].update(n_rows=2, n_strength_items=1)
+    section["slots"].update(
+        train=["baker"], eval=["baker", "plain"], held_out=[], negative_panel=["officer"]
+    )
+    section["bootstrap"]["n_resamples"] = 100
+    return plan
 
 
 def items_file(questions: list[str]) -> dict[str, Any]:
@@ -356,6 +375,7 @@ class StudySimulator:
                 run,
                 phase,
                 surroundings=self.surroundings(),
+                refreeze=self.refreeze,
                 clock=self.clock,
                 authorization_name=authorization,
             )
@@ -379,6 +399,9 @@ class StudySimulator:
 
     def backends(self) -> Backends:
         return Backends(engine=self.engine, trainer=self.trainer, tokenizer=self.tokenizer)
+
+    def refreeze(self, frozen: FrozenManifest) -> list[str]:
+        return manifest_differences(frozen, freeze_eps, self.tokenizer)
 
     def surroundings(self) -> Surroundings:
         return Surroundings(

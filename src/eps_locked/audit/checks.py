@@ -12,26 +12,28 @@
     C10  derivation: every derived number recomputed from stored readings
     C11  completeness: every phase closed, every promised step there
     C12  layout: no stray file, nothing half-written
-    C13  verdicts: earlier verdicts are whole
+    C13  verdicts: earlier verdicts are whole and speak of this run
+    C14  intention: the manifest is what its plan and sources give when frozen again
 
 It reads a folder and trusts nothing in it; it never writes, and imports no engine, runner or
-study. What a study derives is recomputed by the function the caller hands in.
+study. What a study derives is recomputed by the object the caller hands in.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from eps_locked import files
-from eps_locked.canonical import decode, digest_bytes, digest_value
+from eps_locked.canonical import DIGEST_PREFIX, decode, digest_bytes, digest_value
 from eps_locked.domain.authorization import Authorization
 from eps_locked.domain.clock import format_time, parse_time
-from eps_locked.domain.ledger import Artifact, Entry, OpenBody
+from eps_locked.domain.fields import Fields
+from eps_locked.domain.ledger import Artifact, Entry, OpenBody, StepBody, digest_field
 from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
 from eps_locked.errors import BackendError, EpsLockedError, EvidenceError
 from eps_locked.lock.envelope import open_document
@@ -60,7 +62,8 @@ TITLES = {
     10: "derived numbers follow from the stored readings",
     11: "every promised step of every phase is there",
     12: "no stray or half-written file",
-    13: "earlier verdicts are whole",
+    13: "earlier verdicts are whole and speak of this run",
+    14: "the manifest is what its plan and sources give",
 }
 
 
@@ -145,9 +148,22 @@ class AuditInputs:
         return self.history.done[step_id].outputs[output]
 
 
-# Recomputes a finished step's outputs from its inputs where they follow from them, and compares;
-# yields one sentence per difference. Steps it cannot re-derive it passes over, saying so by None.
-Rederive = Callable[[Step, AuditInputs, Mapping[str, Mapping[str, bytes]]], Iterable[str] | None]
+# Recomputes a finished step's outputs, status and flags where they follow from its inputs, and
+# compares them with the entry's; yields one sentence per difference. Steps it cannot re-derive it
+# passes over, saying so by None.
+Outputs = Mapping[str, Mapping[str, bytes]]
+
+
+class Rederive(Protocol):
+    """A study's own derivations, from bytes the audit has verified."""
+
+    def __call__(
+        self, step: Step, inputs: AuditInputs, outputs: Outputs, body: StepBody
+    ) -> Iterable[str] | None: ...
+
+    def manifest(self, frozen: FrozenManifest) -> Iterable[str]:
+        """Differences between a manifest and what its own plan and sources give."""
+        ...
 
 
 def audit_run(
@@ -180,6 +196,9 @@ def audit_run(
         return audited
     audited.frozen = frozen
     _check_sources(workspace, frozen, checks[3])
+    if checks[1].ok and checks[2].ok:
+        checks[14].n_examined = len(frozen.manifest.files)
+        checks[14].failures += rederive.manifest(frozen)
     lines = _check_ledger(run, terms, checks[6], audited)
     history, entries_ok = _check_history(run, terms, lines, checks[7])
     audited.history = history
@@ -192,7 +211,7 @@ def audit_run(
             _check_derivation(run, frozen, history, rederive, checks[10])
     _check_completeness(terms, history, checks[11], audited)
     _check_layout(run, checks[12])
-    _check_verdicts(run, checks[13])
+    _check_verdicts(audited, frozen, lines, checks[13])
     audited.publishable = audited.ok and audited.complete and _is_publishable(frozen, history)
     return audited
 
@@ -231,6 +250,7 @@ def _check_manifest(
             verify_frozen_files(frozen)
     with _Noting(checks[1]):
         if "frozen/steps.json" in frozen.manifest.files:
+            _same_digest(frozen, "frozen/plan.yaml", frozen.manifest.plan)
             _same_digest(frozen, "frozen/code.json", frozen.manifest.code)
             _same_digest(frozen, "frozen/environment.json", frozen.manifest.environment)
         terms = terms_of(frozen)
@@ -302,7 +322,8 @@ def _check_ledger(
                 str(run.ledger_path), expected="at least one entry", found="an empty ledger"
             )
         verify_head(run, before_last=last_two[0], last=last_two[1])
-    audited.ledger_head = reader.head
+    # A broken or torn ledger has no head that a verdict could name.
+    audited.ledger_head = reader.head if check.ok else None
     audited.n_entries = len(lines)
     return lines
 
@@ -340,12 +361,14 @@ def _check_signers(
                 authorization = read_authorization(document, signers)
                 digest = digest_bytes(document.data)
                 documents[digest] = (authorization, digest_bytes(document.signature))
-                if authorization.manifest != frozen.digest:
-                    raise EvidenceError(
-                        f"{document.path}: manifest",
-                        expected=frozen.digest,
-                        found=authorization.manifest,
-                    )
+                for name, expected, found in (
+                    ("name", frozen.manifest.name, authorization.name),
+                    ("manifest", frozen.digest, authorization.manifest),
+                ):
+                    if expected != found:
+                        raise EvidenceError(
+                            f"{document.path}: {name}", expected=expected, found=found
+                        )
     for line in lines:
         if line is not None and line.entry.kind == "open":
             with _Noting(check):
@@ -391,18 +414,16 @@ def _check_open(
 
 
 def _check_artifacts(run: RunFolder, history: History, check: Check) -> None:
-    recorded: dict[str, Artifact] = {}
-    for body in history.done.values():
-        for artifact in body.outputs.values():
-            recorded[artifact.digest] = artifact
-    for artifact in recorded.values():
+    recorded: set[str] = set()
+    for artifact in history.artifacts():
+        recorded.add(artifact.digest)
         with _Noting(check):
             verify_artifact(run, artifact)
     for digest in run.stored_artifacts():
         if digest not in recorded:
             check.failures.append(
-                f"{run.artifact_folder(digest)}: expected an artifact that an entry names, "
-                "found one that none does"
+                f"{run.artifacts / digest.removeprefix(DIGEST_PREFIX)}: expected an artifact that "
+                "an entry names, found one that none does"
             )
 
 
@@ -417,12 +438,11 @@ def _check_lineage(run: RunFolder, history: History, check: Check) -> None:
         with _Noting(check):
             data = run.artifact_file(artifact, "adapter_model.safetensors")
             found = safetensors_metadata(data, thing=body.step)
-            expected = {
-                "behaviour": step.params["behaviour"],
-                "context": step.params["context"],
-                "seed": str(step.seed),
-            }
-            for key, value in expected.items():
+            for key, value in (
+                ("behaviour", step.params.get("behaviour")),
+                ("context", step.params.get("context")),
+                ("seed", str(step.seed)),
+            ):
                 if found.get(key) != value:
                     raise EvidenceError(
                         f"{body.step}: adapter {key}", expected=value, found=found.get(key)
@@ -438,16 +458,14 @@ def _check_lineage(run: RunFolder, history: History, check: Check) -> None:
 
 def safetensors_metadata(data: bytes, *, thing: str) -> dict[str, str]:
     """The ``__metadata__`` of a safetensors file, without loading a tensor."""
-    import json
-
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(len(data) - 8, 100 << 20):
         raise EvidenceError(thing, expected="a safetensors file", found=f"{len(data)} bytes")
     try:
         metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-    except (ValueError, AttributeError) as error:
+        return {str(key): str(value) for key, value in metadata.items()}
+    except (ValueError, AttributeError, RecursionError) as error:
         raise EvidenceError(thing, problem="has an unreadable safetensors header") from error
-    return {str(key): str(value) for key, value in metadata.items()}
 
 
 def _check_derivation(
@@ -461,7 +479,7 @@ def _check_derivation(
                 name: {file: run.artifact_file(artifact, file) for file in artifact.files}
                 for name, artifact in body.outputs.items()
             }
-            differences = rederive(step, inputs, outputs)
+            differences = rederive(step, inputs, outputs, body)
             if differences is not None:
                 check.n_examined += 1
                 check.failures += [f"{step.id}: {difference}" for difference in differences]
@@ -492,28 +510,73 @@ def _check_layout(run: RunFolder, check: Check) -> None:
         check.failures.append(f"{run.folder}: expected a run folder, found none")
         return
     for path in sorted(run.folder.iterdir()):
-        check.n_examined += 1
+        # Verdicts do not count: the same run is to get the same verdict each time.
+        check.n_examined += path.name != "verdicts"
         if path.name == "running.json":
             check.failures.append(
                 f"{path}: expected no step in progress, found the note of one; "
                 "resume the phase first"
             )
-        elif path.is_symlink() or path.name not in allowed_files | allowed_tops:
+        elif path.is_symlink() or path.name not in (
+            allowed_tops if path.is_dir() else allowed_files
+        ):
             check.failures.append(f"{path}: expected no such file here, found one")
     for kind in ("authorizations", "amendments"):
         folder = run.folder / kind
         for relative in files.walk_files(folder):
-            if Path(relative).name not in ("document.json", "document.json.sig"):
+            name, _, file = relative.partition("/")
+            if name.startswith(".") or file not in ("document.json", "document.json.sig"):
                 check.failures.append(f"{folder / relative}: expected no such file, found one")
     for leftover in run.leftovers():
         check.failures.append(f"{leftover}: expected nothing half-written, found a leftover")
 
 
-def _check_verdicts(run: RunFolder, check: Check) -> None:
+def _check_verdicts(
+    audited: AuditedRun, frozen: FrozenManifest, lines: list[Line | None], check: Check
+) -> None:
+    """A verdict names a head this ledger had after so many entries, and says what its checks say.
+
+    One on a head that never was, or on a longer ledger, tells that the ledger was replaced or cut.
+    """
+    run = audited.run
     for relative in files.walk_files(run.verdicts):
         with _Noting(check):
             path = run.verdicts / relative
-            open_document(files.read_bytes(path), thing=str(path), schema=VERDICT_SCHEMA)
+            payload, _ = open_document(
+                files.read_bytes(path), thing=str(path), schema=VERDICT_SCHEMA
+            )
+            with Fields(payload, str(path)) as fields:
+                fields.text("schema")
+                fields.flag("complete")
+                fields.flag("publishable")
+                digest_field(fields, "code")
+                all_ok = all(fields.each("checks", _check_is_ok))
+                n_entries = fields.integer("n_entries", low=1)
+                line = lines[n_entries - 1] if n_entries <= len(lines) else None
+                for name, expected, found in (
+                    ("name", audited.name, fields.text("name")),
+                    ("manifest", frozen.digest, digest_field(fields, "manifest")),
+                    (
+                        "ledger_head",
+                        line.digest if line else f"a head after {n_entries} entries",
+                        digest_field(fields, "ledger_head"),
+                    ),
+                    ("ok", all_ok, fields.flag("ok")),
+                ):
+                    if expected != found:
+                        raise EvidenceError(f"{path}: {name}", expected=expected, found=found)
+    check.n_examined = 1  # all of them together: see C12
+
+
+def _check_is_ok(value: object, path: str) -> bool:
+    with Fields(value, path) as fields:
+        fields.integer("number", low=1)
+        fields.text("title")
+        fields.integer("n_examined", low=0)
+        ok = fields.flag("ok")
+        if ok == bool(fields.texts("failures")):
+            raise EvidenceError(f"{path}.ok", expected=not ok, found=ok)
+    return ok
 
 
 def _is_publishable(frozen: FrozenManifest, history: History) -> bool:

@@ -13,11 +13,12 @@ from typing import Any
 import click
 
 from eps_locked import __version__
-from eps_locked.errors import EpsLockedError
+from eps_locked.errors import BackendError, EpsLockedError
 
 _COMMANDS = {
     "plan": ("eps_locked.cli.plan", "plan", "Check a plan before freezing it."),
     "freeze": ("eps_locked.cli.plan", "freeze_command", "Freeze plans/NAME.yaml."),
+    "model": ("eps_locked.cli.model", "model_command", "Fetch a plan's base model now."),
     "keys": ("eps_locked.cli.sign", "keys", "Make a signing key and an allowed-signers file."),
     "authorize": ("eps_locked.cli.sign", "authorize_command", "Sign leave to run one phase."),
     "amend": ("eps_locked.cli.sign", "amend_command", "Sign and record a deviation."),
@@ -86,6 +87,11 @@ def run(arguments: list[str] | None = None) -> int:
         word = {3: "refused", 2: "malformed", 1: "check failed", 4: "failed"}[error.exit_code]
         click.echo(f"{word}: {error}", err=True)
         return error.exit_code
+    except OSError as error:
+        # A disk, a permission or a pipe that nobody below has put into words of its own.
+        where = f"{error.filename}: " if error.filename else ""
+        click.echo(f"failed: {where}{error.strerror or error}", err=True)
+        return BackendError.exit_code
     return result if isinstance(result, int) else 0
 
 

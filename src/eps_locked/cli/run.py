@@ -13,14 +13,15 @@ from eps_locked.cli.progress import PhaseProgress
 from eps_locked.cli.surroundings import ModelFolder, measure
 from eps_locked.domain.plan import MS_PER_HOUR
 from eps_locked.errors import RefusedError
-from eps_locked.lock.freeze import load_plan
+from eps_locked.lock.freeze import load_plan, manifest_differences
 from eps_locked.lock.gate import open_phase, read_manifest
 from eps_locked.lock.ledger import Root
 from eps_locked.lock.record import RunRecord, terms_of
 from eps_locked.lock.workspace import Workspace
 from eps_locked.runners.loop import run_phase
 from eps_locked.studies.eps.execute import EpsExecutor
-from eps_locked.studies.eps.wiring import load_backends
+from eps_locked.studies.eps.freeze import freeze_eps
+from eps_locked.studies.eps.wiring import load_backends, load_tokenizer
 
 
 @click.command("run-phase")
@@ -80,6 +81,9 @@ def execute_phase(
             run,
             phase,
             surroundings=measure(model),
+            refreeze=lambda one: manifest_differences(
+                one, freeze_eps, load_tokenizer(plan, model.path())
+            ),
             clock=now,
             authorization_name=authorization_name,
         )

@@ -17,8 +17,14 @@ from eps_locked.errors import BackendError, MalformedInputError, RefusedError
 from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.gate import read_manifest
 from eps_locked.lock.provenance import resolved_environment, source_tree
-from eps_locked.lock.signatures import AMENDMENT_NAMESPACE, AUTHORIZATION_NAMESPACE
+from eps_locked.lock.signatures import (
+    AMENDMENT_NAMESPACE,
+    AUTHORIZATION_NAMESPACE,
+    is_plain_principal,
+)
 from eps_locked.lock.signing import amend, authorize
+
+MAX_VALID_HOURS = 100 * 366 * 24
 
 _key_option = click.option(
     "--key",
@@ -63,8 +69,10 @@ def keys_new(principal: str, key: Path, allowed_signers: Path) -> None:
 
 def make_key(principal: str, key: Path, allowed_signers: Path) -> None:
     """Create a key pair and add its line to an allowed-signers file. Never overwrites a key."""
-    if not principal or any(letter.isspace() or letter == "," for letter in principal):
-        raise MalformedInputError("principal", expected="one word", found=repr(principal))
+    if not is_plain_principal(principal):
+        raise MalformedInputError(
+            "principal", expected="one word, no pattern and no list", found=repr(principal)
+        )
     if key.exists():
         raise RefusedError(
             str(key), problem="exists and is never overwritten", next_step="name another file"
@@ -115,9 +123,12 @@ def authorize_command(
     if phase not in plan.phases:
         raise MalformedInputError("phase", expected=" or ".join(plan.phases), found=phase)
     cap = plan.phases[phase].gpu_hours if cap_gpu_hours is None else cap_gpu_hours
-    if not 0 < cap * MS_PER_HOUR < 2**53 or not valid_hours > 0:
+    # At least a millisecond and a second, the units in which they are signed.
+    if not 1 <= cap * MS_PER_HOUR < 2**53 or not 1 / 3600 <= valid_hours <= MAX_VALID_HOURS:
         raise MalformedInputError(
-            "cap and validity", expected="positive hours", found=f"{cap}, {valid_hours}"
+            "cap and validity",
+            expected=f"positive hours, and at most {MAX_VALID_HOURS} until it expires",
+            found=f"{cap}, {valid_hours}",
         )
     path = authorize(
         frozen,

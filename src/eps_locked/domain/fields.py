@@ -7,6 +7,7 @@ an unread field is a promise nobody checks. Errors carry the whole path: ``eps.b
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar, cast
@@ -57,10 +58,17 @@ class Fields:
             raise MalformedInputError(self.path(key), problem="is missing")
         return default
 
-    def text(self, key: str, *, one_of: tuple[str, ...] = ()) -> str:
+    def raw(self, key: str) -> object:
+        """The value as it is, read; for fields whose type the caller knows how to refuse."""
+        return self._get(key)
+
+    def text(
+        self, key: str, *, one_of: tuple[str, ...] = (), shape: re.Pattern[str] | None = None
+    ) -> str:
+        """``shape`` must match the whole text; unlike ``$``, that minds a newline at the end."""
         value = self._get(key)
-        if not isinstance(value, str):
-            raise _wrong(self.path(key), "a string", value)
+        if not isinstance(value, str) or shape is not None:
+            value = _text_item(value, self.path(key), shape)
         if one_of and value not in one_of:
             raise _wrong(self.path(key), " or ".join(one_of), value)
         return value
@@ -70,22 +78,45 @@ class Fields:
 
     def integer(self, key: str, *, low: int | None = None) -> int:
         value = self._get(key)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _wrong(self.path(key), "an integer", value)
+        if type(value) is not int:
+            value = _integer_item(value, self.path(key))
         if low is not None and value < low:
             raise _wrong(self.path(key), f"at least {low}", value)
         return value
 
     def integer_or_none(self, key: str) -> int | None:
-        return None if self._get(key, None) is None else self.integer(key)
+        return None if self._get(key) is None else self.integer(key)
 
-    def number(self, key: str, *, low: float | None = None) -> float:
+    def number(
+        self,
+        key: str,
+        *,
+        low: float = -math.inf,
+        high: float = math.inf,
+        above: float = -math.inf,
+        below: float = math.inf,
+    ) -> float:
+        """A finite number, from ``low`` to ``high``, strictly between ``above`` and ``below``."""
         value = self._get(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong(self.path(key), "a number", value)
-        if not math.isfinite(value) or (low is not None and value < low):
-            raise _wrong(self.path(key), f"a finite number of at least {low}", value)
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number) or not (low <= number <= high and above < number < below):
+            bounds = [
+                f"{word} {bound:g}"
+                for word, bound in (
+                    ("of at least", low),
+                    ("of at most", high),
+                    ("above", above),
+                    ("below", below),
+                )
+                if math.isfinite(bound)
+            ]
+            raise _wrong(self.path(key), " ".join(["a finite number", *bounds]), value)
+        return number
 
     def flag(self, key: str) -> bool:
         value = self._get(key)
@@ -108,28 +139,35 @@ class Fields:
             raise _wrong(self.path(key), "a list", value)
         return tuple(build(item, f"{self.path(key)}[{n}]") for n, item in enumerate(value))
 
-    def texts(self, key: str) -> tuple[str, ...]:
-        return self.each(key, _text_item)
+    def texts(self, key: str, *, shape: re.Pattern[str] | None = None) -> tuple[str, ...]:
+        return self.each(key, lambda item, path: _text_item(item, path, shape))
 
-    def integers(self, key: str) -> tuple[int, ...]:
-        return self.each(key, _integer_item)
+    def integers(
+        self, key: str, *, low: int | None = None, high: int | None = None
+    ) -> tuple[int, ...]:
+        return self.each(key, lambda item, path: _integer_item(item, path, low, high))
 
-    def text_map(self, key: str) -> dict[str, str]:
+    def text_map(self, key: str, *, shape: re.Pattern[str] | None = None) -> dict[str, str]:
         value = self.mapping(key)
         return {
-            str(name): _text_item(item, f"{self.path(key)}.{name}") for name, item in value.items()
+            str(name): _text_item(item, f"{self.path(key)}.{name}", shape)
+            for name, item in value.items()
         }
 
 
-def _text_item(value: object, path: str) -> str:
+def _text_item(value: object, path: str, shape: re.Pattern[str] | None = None) -> str:
     if not isinstance(value, str):
         raise _wrong(path, "a string", value)
+    if shape is not None and not shape.fullmatch(value):
+        raise _wrong(path, f"text of the form {shape.pattern}", value)
     return value
 
 
-def _integer_item(value: object, path: str) -> int:
+def _integer_item(value: object, path: str, low: int | None = None, high: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(path, "an integer", value)
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise _wrong(path, f"an integer from {low} to {high}", value)
     return value
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from eps_locked.canonical import is_digest
+from eps_locked.domain.clock import time_field
 from eps_locked.domain.fields import Fields
 from eps_locked.domain.model import EngineIdentity
 from eps_locked.errors import MalformedInputError
@@ -95,7 +96,7 @@ class Entry:
                 seq=fields.integer("seq", low=0),
                 prev=digest_field(fields, "prev"),
                 kind=cast(Kind, fields.text("kind", one_of=KINDS)),
-                at=fields.text("at"),
+                at=time_field(fields, "at"),
                 body={key: item for key, item in value.items() if key not in head},
             )
         entry.check_body(path)
@@ -169,8 +170,8 @@ class StepBody:
                 code=digest_field(fields, "code"),
                 environment=digest_field(fields, "environment"),
                 engine=digest_field(fields, "engine"),
-                started=fields.text("started"),
-                ended=fields.text("ended"),
+                started=time_field(fields, "started"),
+                ended=time_field(fields, "ended"),
                 compute_ms=fields.integer("compute_ms", low=0),
             )
 
@@ -282,19 +283,19 @@ def engine_to_dict(identity: EngineIdentity) -> dict[str, Any]:
 
 def digest_field(fields: Fields, key: str) -> str:
     """A field that must be a digest of an algorithm we know."""
-    value = fields.text(key)
+    value = fields.raw(key)
     if not is_digest(value):
         raise MalformedInputError(
             fields.path(key), expected="blake3: and 64 hex digits", found=value
         )
-    return value
+    return str(value)
 
 
 def _digest_map(fields: Fields, key: str) -> dict[str, str]:
-    values = fields.text_map(key)
+    values = fields.mapping(key)
     for name, value in values.items():
         if not is_digest(value):
             raise MalformedInputError(
                 f"{fields.path(key)}.{name}", expected="blake3: and 64 hex digits", found=value
             )
-    return values
+    return dict(values)

@@ -75,7 +75,7 @@ class Manifest:
                 study=fields.text("study"),
                 author=fields.text("author"),
                 frozen_at=parse_time(fields.text("frozen_at"), thing=f"{path}.frozen_at"),
-                plan=fields.text("plan"),
+                plan=digest_field(fields, "plan"),
                 phases=fields.texts("phases"),
                 files=_records(fields, "files"),
                 sources=_records(fields, "sources"),

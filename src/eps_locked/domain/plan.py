@@ -6,6 +6,7 @@ This is the part every study shares. The study's own section stays a mapping her
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +17,17 @@ from eps_locked.errors import MalformedInputError
 PLAN_SCHEMA = "eps-locked/plan/1"
 STUDIES = ("eps",)
 MS_PER_HOUR = 3_600_000
+
+# The shapes that schemas/plan.schema.json asks for. Everything that becomes part of a path, a step
+# id or a command line has one.
+NAME_SHAPE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+SOURCE_PATH_SHAPE = re.compile(r"(?!/)(?!.*(^|/)\.\.(/|$))[^\\]+")
+_WORD = re.compile(r"\S+")
+_SOMETHING = re.compile(r".+", re.DOTALL)
+_LICENCE = re.compile(r".*\S.*", re.DOTALL)
+_CHECKSUM = re.compile(r"(sha256|blake3):[0-9a-f]{64}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_MAX_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,11 +49,24 @@ class ModelSource:
             kind = fields.text("kind", one_of=("package", "folder", "hub", "scripted"))
             source = cls(
                 kind=kind,  # type: ignore[arg-type]  # checked by one_of
-                where=fields.text("where"),
+                where=fields.text("where", shape=_SOMETHING),
                 revision=fields.text_or_none("revision"),
-                checksums=fields.text_map("checksums"),
+                checksums=fields.text_map("checksums", shape=_CHECKSUM),
             )
-        if source.kind in ("package", "hub") and source.revision is None:
+        if source.kind == "hub" and source.revision and not _COMMIT.fullmatch(source.revision):
+            raise MalformedInputError(
+                f"{path}.revision",
+                expected="a commit of 40 hex digits",
+                found=source.revision,
+                next_step="a branch or tag may move; write the commit it stands at",
+            )
+        if source.kind == "package" and not {"wheel", "gguf"} <= set(source.checksums):
+            raise MalformedInputError(
+                f"{path}.checksums",
+                expected="wheel and gguf",
+                found=", ".join(sorted(source.checksums)) or "none",
+            )
+        if source.revision == "" or (source.kind in ("package", "hub") and not source.revision):
             raise MalformedInputError(
                 f"{path}.revision",
                 expected="a pinned version or commit",
@@ -63,15 +88,12 @@ class BaseModel:
     @classmethod
     def from_dict(cls, value: object, path: str) -> BaseModel:
         with Fields(value, path) as fields:
-            model = cls(
-                name=fields.text("name"),
-                family=fields.text("family"),
-                licence=fields.text("licence"),
+            return cls(
+                name=fields.text("name", shape=_SOMETHING),
+                family=fields.text("family", shape=_SOMETHING),
+                licence=fields.text("licence", shape=_LICENCE),
                 source=ModelSource.from_dict(fields.mapping("source"), fields.path("source")),
             )
-        if not model.licence.strip():
-            raise MalformedInputError(f"{path}.licence", problem="is empty")
-        return model
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +111,7 @@ class EnginePlan:
             return cls(
                 name=fields.text("name", one_of=("transformers", "scripted")),  # type: ignore[arg-type]
                 dtype=fields.text("dtype", one_of=("float32", "bfloat16", "float16")),
-                device=fields.text("device"),
+                device=fields.text("device", shape=_SOMETHING),
                 threads=fields.integer("threads", low=1),
             )
 
@@ -106,7 +128,7 @@ class AuthorizationRules:
     def from_dict(cls, value: object, path: str) -> AuthorizationRules:
         with Fields(value, path) as fields:
             return cls(
-                allowed_signers=fields.text("allowed_signers"),
+                allowed_signers=fields.text("allowed_signers", shape=SOURCE_PATH_SHAPE),
                 auto_approve_gpu_hours=fields.number("auto_approve_gpu_hours", low=0),
                 self_authorization=fields.flag("self_authorization"),
             )
@@ -125,8 +147,12 @@ class PhaseBudget:
             costs = fields.sub("step_seconds")
             with costs:
                 kinds = tuple(fields.mapping("step_seconds"))
-                seconds = {kind: costs.number(kind, low=0) for kind in kinds}
-            return cls(gpu_hours=fields.number("gpu_hours", low=0), step_seconds=seconds)
+                seconds = {kind: costs.number(kind, above=0) for kind in kinds}
+            if not seconds:
+                raise MalformedInputError(
+                    fields.path("step_seconds"), expected="a number for each kind", found="none"
+                )
+            return cls(gpu_hours=fields.number("gpu_hours", above=0), step_seconds=seconds)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,15 +184,15 @@ class Plan:
                 for name, item in fields.mapping("phases").items()
             }
             plan = cls(
-                name=fields.text("name"),
-                title=fields.text("title"),
+                name=fields.text("name", shape=NAME_SHAPE),
+                title=fields.text("title", shape=_SOMETHING),
                 study=study,
-                author=fields.text("author"),
+                author=fields.text("author", shape=_WORD),
                 base_model=BaseModel.from_dict(
                     fields.mapping("base_model"), fields.path("base_model")
                 ),
                 engine=EnginePlan.from_dict(fields.mapping("engine"), fields.path("engine")),
-                seeds=fields.integers("seeds"),
+                seeds=fields.integers("seeds", low=0, high=_MAX_SEED),
                 minimum_seeds=fields.integer("minimum_seeds", low=1),
                 authorization=AuthorizationRules.from_dict(
                     fields.mapping("authorization"), fields.path("authorization")

@@ -13,32 +13,36 @@ from datetime import datetime
 from typing import Any
 
 from eps_locked import files
-from eps_locked.canonical import digest_bytes, digest_value, encode
+from eps_locked.canonical import decode, digest_bytes, digest_value, encode
 from eps_locked.domain.ledger import FileRecord
 from eps_locked.domain.manifest import Manifest
 from eps_locked.domain.model import ChatTokenizer
 from eps_locked.domain.plan import MS_PER_HOUR, Plan
 from eps_locked.domain.steps import STEPS_SCHEMA, Step, read_steps
-from eps_locked.errors import MalformedInputError, RefusedError
+from eps_locked.errors import EpsLockedError, MalformedInputError, RefusedError
 from eps_locked.lock.envelope import seal_document
 from eps_locked.lock.gate import Surroundings
 from eps_locked.lock.provenance import schema_folder
 from eps_locked.lock.signatures import public_principals
 from eps_locked.lock.strict_yaml import parse_yaml
-from eps_locked.lock.workspace import Workspace
+from eps_locked.lock.workspace import FrozenManifest, Workspace
 
 
 @dataclass(kw_only=True, slots=True)
 class SourceReader:
-    """Reads the files a plan names and remembers each, so that all of them get frozen."""
+    """Reads the files a plan names and remembers each, so that all of them get frozen.
 
-    workspace: Workspace
+    ``fetch`` gives the bytes of a path below ``plans/``: from the workspace when a plan is frozen,
+    from the frozen copies when a manifest is derived again.
+    """
+
+    fetch: Callable[[str, str], bytes]
     read_files: dict[str, bytes] = field(default_factory=dict)
 
     def read(self, relative: str, *, thing: str) -> bytes:
         """Bytes of ``plans/relative``; the same bytes however often it is asked for."""
         if relative not in self.read_files:
-            self.read_files[relative] = self.workspace.read_source(relative, thing=thing)
+            self.read_files[relative] = self.fetch(relative, thing)
         return self.read_files[relative]
 
     def read_yaml(self, relative: str, *, thing: str) -> Any:
@@ -128,7 +132,86 @@ def freeze(
             next_step="copy the plan under another name and freeze that",
         )
     plan, plan_bytes = read_plan(workspace, name)
-    reader = SourceReader(workspace=workspace)
+
+    def fetch(relative: str, thing: str) -> bytes:
+        return workspace.read_source(relative, thing=thing)
+
+    manifest, contents = _compose(
+        plan,
+        plan_bytes,
+        SourceReader(fetch=fetch),
+        study_freezer,
+        tokenizer,
+        code=surroundings.code,
+        environment=surroundings.environment,
+        model_files=surroundings.model_files(),
+        now=now,
+    )
+    data, digest = seal_document(manifest.to_payload())
+    contents["manifest.json"] = data
+    if not dry_run:
+        files.publish_folder(folder, contents)
+    return manifest, digest, contents
+
+
+def manifest_differences(
+    frozen: FrozenManifest, study_freezer: StudyFreezer, tokenizer: ChatTokenizer
+) -> list[str]:
+    """Freeze again from the plan and sources inside a manifest, and compare with what it says.
+
+    A manifest is what its plan gives and nothing else: a document, a count or a rule that somebody
+    edited between freezing and signing shows here. What was measured at the time (code,
+    environment, model files, the moment) is taken over; the gate compares those with the present.
+    Returns one sentence per difference, none if the manifest follows from its plan.
+    """
+    manifest = frozen.manifest
+    plan_bytes = frozen.read("frozen/plan.yaml")
+
+    def fetch(relative: str, thing: str) -> bytes:
+        return frozen.read(f"frozen/sources/{relative}")
+
+    try:
+        derived, contents = _compose(
+            load_plan(plan_bytes, thing="frozen/plan.yaml"),
+            plan_bytes,
+            SourceReader(fetch=fetch),
+            study_freezer,
+            tokenizer,
+            code=decode(frozen.read("frozen/code.json"), thing="frozen/code.json"),
+            environment=decode(
+                frozen.read("frozen/environment.json"), thing="frozen/environment.json"
+            ),
+            model_files=manifest.model_files,
+            now=manifest.frozen_at,
+        )
+    except EpsLockedError as error:
+        return [f"{frozen.folder}: cannot be frozen again from its own plan ({error})"]
+    differences = [
+        f"{frozen.folder / name}: holds other bytes than its plan and sources give"
+        for name in sorted({*contents, *manifest.files})
+        if manifest.files.get(name) != (_record(contents[name]) if name in contents else None)
+    ]
+    mine, theirs = derived.to_payload(), manifest.to_payload()
+    return differences + [
+        f"{frozen.folder / 'manifest.json'}: {field}: expected {mine[field]}, found {theirs[field]}"
+        for field in mine
+        if field != "files" and mine[field] != theirs[field]
+    ]
+
+
+def _compose(
+    plan: Plan,
+    plan_bytes: bytes,
+    reader: SourceReader,
+    study_freezer: StudyFreezer,
+    tokenizer: ChatTokenizer,
+    *,
+    code: Mapping[str, str],
+    environment: Mapping[str, Any],
+    model_files: Mapping[str, FileRecord],
+    now: datetime,
+) -> tuple[Manifest, dict[str, bytes]]:
+    """The manifest of a plan and the contents of its folder, without ``manifest.json``."""
     signers = reader.read(plan.authorization.allowed_signers, thing="authorization.allowed_signers")
     _check_signers(plan, signers)
     study = study_freezer(plan, reader, tokenizer)
@@ -136,19 +219,16 @@ def freeze(
     documents = {
         **study.documents,
         "steps.json": _steps_document(study.steps),
-        "code.json": dict(surroundings.code),
-        "environment.json": dict(surroundings.environment),
+        "code.json": dict(code),
+        "environment.json": dict(environment),
     }
     contents = {f"frozen/{key}": encode(value) for key, value in documents.items()}
     contents["frozen/plan.yaml"] = plan_bytes
     contents["frozen/allowed_signers"] = signers
     for relative, data in reader.read_files.items():
         contents[f"frozen/sources/{relative}"] = data
-    manifest = _bind(plan, plan_bytes, reader, contents, surroundings, study, now)
-    data, digest = seal_document(manifest.to_payload())
-    if not dry_run:
-        files.publish_folder(folder, {**contents, "manifest.json": data})
-    return manifest, digest, {**contents, "manifest.json": data}
+    manifest = _bind(plan, plan_bytes, reader, contents, study, code, environment, model_files, now)
+    return manifest, contents
 
 
 def _bind(
@@ -156,8 +236,10 @@ def _bind(
     plan_bytes: bytes,
     reader: SourceReader,
     contents: Mapping[str, bytes],
-    surroundings: Surroundings,
     study: FrozenStudy,
+    code: Mapping[str, str],
+    environment: Mapping[str, Any],
+    model_files: Mapping[str, FileRecord],
     now: datetime,
 ) -> Manifest:
     sources = {f"{plan.name}.yaml": plan_bytes, **reader.read_files}
@@ -171,9 +253,9 @@ def _bind(
         phases=tuple(plan.phases),
         files={key: _record(data) for key, data in contents.items()},
         sources={key: _record(data) for key, data in sources.items()},
-        model_files=dict(surroundings.model_files()),
-        code=digest_value(dict(surroundings.code)),
-        environment=digest_value(dict(surroundings.environment)),
+        model_files=dict(model_files),
+        code=digest_value(dict(code)),
+        environment=digest_value(dict(environment)),
         self_authorization=plan.authorization.self_authorization,
         auto_approve_ms=round(plan.authorization.auto_approve_gpu_hours * MS_PER_HOUR),
         publication=plan.publication,

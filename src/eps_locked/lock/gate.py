@@ -11,7 +11,8 @@
     G9  the authorization: signature, phase, lock head, expiry, self-authorization
     G10 earlier phases closed
     G11 the cap, with the next step's estimate
-    G12 the base model's files (last: they may have to be fetched)
+    G12 the base model's files (late: they may have to be fetched)
+    G13 the manifest is what its plan and sources give, frozen again with the model's own tokenizer
 
 All of it only reads. The caller holds the run's writer lock and still owes: setting a crash's
 leftovers aside, and asking ``require_budget`` again before every step.
@@ -19,7 +20,7 @@ leftovers aside, and asking ``require_budget`` again before every step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from datetime import datetime
 from typing import Any
@@ -96,11 +97,13 @@ def open_phase(
     phase: str,
     *,
     surroundings: Surroundings,
+    refreeze: Callable[[FrozenManifest], Sequence[str]],
     clock: Clock,
     authorization_name: str | None = None,
 ) -> tuple[Permit, RunRecord]:
-    """Check G2 to G12 (G1 made ``frozen``) and issue the permit, with the verified record.
+    """Check G2 to G13 (G1 made ``frozen``) and issue the permit, with the verified record.
 
+    ``refreeze`` names the differences between the manifest and what its own plan and sources give.
     Raises at the first rule that does not hold. A rule that found wrong bytes raises
     RefusedError from the evidence error underneath: here the answer to bad evidence is "no".
     """
@@ -116,6 +119,7 @@ def open_phase(
         code = verify_code(frozen, history, surroundings.code)  # G4
         environment = verify_environment(frozen, history, surroundings.environment)  # G5
         verify_store(record, phase)  # G7
+        uncharged_ms = record.uncharged_ms()
         allowed_signers = frozen.read("frozen/allowed_signers")
         verify_amendments(run, history, frozen, allowed_signers)  # G8
     except RefusedError:
@@ -128,8 +132,9 @@ def open_phase(
     require_order(manifest, history, phase)  # G10
     left = history.remaining(phase)
     if left:
-        require_budget(history, left[0], authorization.cap_ms)  # G11
+        require_budget(history, left[0], authorization.cap_ms, uncharged_ms)  # G11
     verify_model(manifest, surroundings.model_files())  # G12
+    require_derived(refreeze(frozen))  # G13
     permit = Permit(
         manifest_digest=frozen.digest,
         phase=phase,
@@ -231,9 +236,19 @@ def verify_model(manifest: Manifest, found: Mapping[str, FileRecord]) -> None:
 
 def verify_store(record: RunRecord, phase: str) -> None:
     """G7: recorded artifacts are whole; at most one step's worth is unrecorded."""
-    for artifact in record.recorded_artifacts().values():
+    for artifact in record.history.artifacts():
         verify_artifact(record.run, artifact)
     record.orphans(allowed=record.history.most_outputs(phase))
+
+
+def require_derived(differences: Sequence[str]) -> None:
+    """G13: nobody edited the manifest between freezing and signing. Raises RefusedError."""
+    if differences:
+        raise RefusedError(
+            differences[0],
+            details=tuple(differences[1:6]),
+            next_step="freeze the plan again under another name; a manifest is never edited",
+        )
 
 
 def choose_authorization(
@@ -264,7 +279,11 @@ def choose_authorization(
         else:
             refusals.append(refusal)
     if len(valid) == 1:
-        return valid[0]
+        authorization, document = valid[0]
+        # A key whose time in the allowed-signers file is over may not open anything by a document
+        # that is dated back.
+        _verify_signed(authorization, document, allowed_signers, at=now)
+        return authorization, document
     if valid:
         raise RefusedError(
             f"authorization for {phase}",
@@ -290,16 +309,22 @@ def read_authorization(document: SignedDocument, allowed_signers: bytes) -> Auth
         authorization = Authorization.from_payload(payload, thing)
     except EpsLockedError as error:
         raise _as_refusal(error) from error
+    _verify_signed(authorization, document, allowed_signers, at=authorization.issued_at)
+    return authorization
+
+
+def _verify_signed(
+    authorization: Authorization, document: SignedDocument, allowed_signers: bytes, *, at: datetime
+) -> None:
     verify_signature(
         document.data,
         document.signature,
         allowed_signers=allowed_signers,
         principal=authorization.signer,
         namespace=AUTHORIZATION_NAMESPACE,
-        at=authorization.issued_at,
-        thing=thing,
+        at=at,
+        thing=str(document.path),
     )
-    return authorization
 
 
 def _why_not(
@@ -314,6 +339,7 @@ def _why_not(
     again = f"just authorize {frozen.manifest.name} {phase}"
     for field, expected, found in (
         ("phase", phase, authorization.phase),
+        ("name", frozen.manifest.name, authorization.name),
         ("manifest", frozen.digest, authorization.manifest),
         ("lock_head", history.lock_head, authorization.lock_head),
     ):
@@ -373,11 +399,14 @@ def require_order(manifest: Manifest, history: History, phase: str) -> None:
             )
 
 
-def require_budget(history: History, step: Step, cap_ms: int) -> None:
-    """G11: the next step, at its estimate, fits under the cap. Raises RefusedError."""
-    would_spend = history.would_spend(step)
+def require_budget(history: History, step: Step, cap_ms: int, uncharged_ms: int = 0) -> None:
+    """G11: the next step, at its estimate, fits under the cap. Raises RefusedError.
+
+    ``uncharged_ms``: what a killed attempt cost that no entry has charged yet.
+    """
+    would_spend = history.would_spend(step) + uncharged_ms
     if would_spend > cap_ms:
-        spent = history.spent_ms.get(step.phase, 0)
+        spent = history.spent_ms.get(step.phase, 0) + uncharged_ms
         raise RefusedError(
             f"step {step.id}",
             problem="would pass the authorized cap",

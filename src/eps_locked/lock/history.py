@@ -6,13 +6,15 @@ The same ``History`` drives the run loop (what is left to do, what may be spent)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from eps_locked.canonical import digest_value
+from eps_locked.domain.authorization import Seen
 from eps_locked.domain.ledger import (
     AbortedBody,
     AmendmentBody,
+    Artifact,
     CloseBody,
     Entry,
     OpenBody,
@@ -62,6 +64,7 @@ class History:
     opens: list[OpenBody] = field(default_factory=list)
     aborted: list[AbortedBody] = field(default_factory=list)
     amendments: list[AmendmentBody] = field(default_factory=list)
+    before_amendments: list[tuple[str, Seen]] = field(default_factory=list)
     spent_ms: dict[str, int] = field(default_factory=dict)
     slowest_ms: dict[str, int] = field(default_factory=dict)
 
@@ -81,9 +84,25 @@ class History:
             case "aborted":
                 self._aborted(AbortedBody.from_dict(body, where), where)
             case "amendment":
-                self._amendment(AmendmentBody.from_dict(body, where), where)
+                self._amendment(AmendmentBody.from_dict(body, where), entry.prev, where)
             case "close":
                 self._close(CloseBody.from_dict(body, where), where)
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """Every artifact that an entry names, in order; the same one may come more than once."""
+        for body in self.done.values():
+            yield from body.outputs.values()
+
+    def what_was_seen(self) -> Seen:
+        """What could have been known when a deviation was decided, told by the ledger.
+
+        A recorded cell lies in plain text on the runner's disk, so it counts as seen whether or
+        not anybody says they looked.
+        """
+        if not self.done:
+            return "nothing_run"
+        kinds = {self.terms.steps[step].kind for step in self.done}
+        return "seen" if kinds & {"cell", "tensor"} else "run_unseen"
 
     def remaining(self, phase: str) -> tuple[Step, ...]:
         return tuple(step for step in self.terms.of_phase(phase) if step.id not in self.done)
@@ -176,15 +195,20 @@ class History:
 
     def _aborted(self, body: AbortedBody, where: str) -> None:
         self._session(body.phase, where)
-        if body.step not in self.terms.steps:
+        step = self.terms.steps.get(body.step)
+        if step is None:
             raise EvidenceError(f"{where}: step", expected="a promised step", found=body.step)
+        _same(f"{where}: {body.step}.phase", step.phase, body.phase)
+        if body.step in self.done:
+            raise EvidenceError(f"{where}: step {body.step}", problem="was finished before")
         self._charge(body.phase, body.compute_ms)
         self.aborted.append(body)
 
-    def _amendment(self, body: AmendmentBody, where: str) -> None:
+    def _amendment(self, body: AmendmentBody, prev: str, where: str) -> None:
         _same(f"{where}: number", len(self.amendments) + 1, body.number)
         expected = next_lock_head(self.lock_head, body.amendment)
         _same(f"{where}: lock_head", expected, body.lock_head)
+        self.before_amendments.append((prev, self.what_was_seen()))
         self.lock_head = body.lock_head
         self.amendments.append(body)
         # The old terms stay allowed for what ran before; from here on only the new ones are.

@@ -58,18 +58,25 @@ def verify_signature(
     phase starts, the recorded time when an auditor looks back. Raises RefusedError.
     """
     _require_canonical_armour(signature, thing)
+    if not is_plain_principal(principal):
+        raise RefusedError(f"{thing}: signer", expected="a plain name", found=repr(principal))
     stamp = at.astimezone(UTC).strftime("%Y%m%d%H%M%SZ")
-    with tempfile.TemporaryDirectory(prefix="eps-locked-") as folder:
-        signers, armour = Path(folder, "allowed_signers"), Path(folder, "signature")
-        signers.write_bytes(allowed_signers)
-        armour.write_bytes(signature)
-        result = _run(
-            [
-                *("ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", principal),
-                *("-n", namespace, "-s", str(armour), f"-Overify-time={stamp}"),
-            ],
-            data,
-        )
+    try:
+        with tempfile.TemporaryDirectory(prefix="eps-locked-") as folder:
+            signers, armour = Path(folder, "allowed_signers"), Path(folder, "signature")
+            signers.write_bytes(allowed_signers)
+            armour.write_bytes(signature)
+            result = _run(
+                [
+                    *("ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", principal),
+                    *("-n", namespace, "-s", str(armour), f"-Overify-time={stamp}"),
+                ],
+                data,
+            )
+    except OSError as error:
+        raise BackendError(
+            tempfile.gettempdir(), problem=f"cannot hold temporary files ({error.strerror})"
+        ) from error
     if result.returncode != 0:
         raise RefusedError(
             f"{thing}.sig",
@@ -99,16 +106,36 @@ def _require_canonical_armour(signature: bytes, thing: str) -> None:
 def public_principals(allowed_signers: bytes, *, thing: str) -> tuple[str, ...]:
     """Every principal named in an allowed-signers file.
 
-    Raises MalformedInputError if there is none: nobody could authorize anything.
+    Raises MalformedInputError if there is none (nobody could authorize anything), for a pattern
+    (it would let its key sign under any name), and for a key that two names share (its holder
+    could sign as either, also as the colleague of themselves).
     """
     try:
         lines = allowed_signers.decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise MalformedInputError(thing, problem="is not UTF-8") from error
     principals: list[str] = []
-    for line in lines:
-        if line.strip() and not line.startswith("#"):
-            principals += line.split()[0].split(",")
+    owners: dict[str, str] = {}
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line or line.startswith("#"):
+            continue
+        name, *rest = line.split()
+        if not is_plain_principal(name):
+            raise MalformedInputError(
+                f"{thing}:{number}",
+                expected="one plain name before the key",
+                found=repr(name),
+                next_step="write one line for each signer, without patterns or commas",
+            )
+        key = next((word for word in rest if word.startswith("AAAA")), line)
+        owner = owners.setdefault(key, name)
+        if owner != name:
+            raise MalformedInputError(
+                f"{thing}:{number}",
+                problem=f"gives {name} the key of {owner}",
+                next_step="give each signer a key of their own",
+            )
+        principals.append(name)
     if not principals:
         raise MalformedInputError(
             thing,
@@ -117,6 +144,11 @@ def public_principals(allowed_signers: bytes, *, thing: str) -> tuple[str, ...]:
             next_step="add a line: NAME ssh-ed25519 AAAA... (see ssh-keygen(1), ALLOWED SIGNERS)",
         )
     return tuple(principals)
+
+
+def is_plain_principal(name: str) -> bool:
+    """Whether a name stands for itself: no pattern, no list, nothing a command line would drop."""
+    return bool(name) and name.isprintable() and not set(name) & set(' ,*?!"')
 
 
 def _run(arguments: Sequence[str], data: bytes) -> subprocess.CompletedProcess[bytes]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from eps_locked import files
 from eps_locked.canonical import digest_bytes
-from eps_locked.domain.authorization import Amendment, Authorization, Seen
+from eps_locked.domain.authorization import Amendment, Authorization
 from eps_locked.domain.clock import Clock
 from eps_locked.domain.plan import MS_PER_HOUR
 from eps_locked.errors import MalformedInputError, RefusedError
 from eps_locked.lock.envelope import seal_document
 from eps_locked.lock.gate import self_authorization_refusal
-from eps_locked.lock.history import History, next_lock_head
+from eps_locked.lock.history import next_lock_head
 from eps_locked.lock.record import RunRecord, terms_of, verify_amendments
 from eps_locked.lock.signatures import (
     AMENDMENT_NAMESPACE,
@@ -44,20 +44,31 @@ def authorize(
     check_phase(phase)
     if phase not in frozen.manifest.phases:
         raise MalformedInputError("phase", expected=frozen.manifest.phases, found=phase)
+    cap_ms = round(cap_gpu_hours * MS_PER_HOUR)
+    if cap_ms < 1:
+        raise MalformedInputError(
+            "cap", expected="at least a millisecond", found=f"{cap_gpu_hours} hours"
+        )
     record = RunRecord.load(run, terms_of(frozen), clock)
     if phase in record.history.closed:
         raise RefusedError(f"phase {phase}", expected="an open phase", found="a complete one")
     now = clock()
+    try:
+        expires_at = now + valid_for
+    except OverflowError as error:
+        raise MalformedInputError(
+            "validity", expected="an expiry before the year 10000", found=valid_for
+        ) from error
     authorization = Authorization(
         name=frozen.manifest.name,
         manifest=frozen.digest,
         lock_head=record.history.lock_head,
         phase=phase,
-        cap_ms=round(cap_gpu_hours * MS_PER_HOUR),
+        cap_ms=cap_ms,
         signer=signer,
         self_authorized=signer == frozen.manifest.author,
         issued_at=now,
-        expires_at=now + valid_for,
+        expires_at=expires_at,
     )
     refusal = self_authorization_refusal(authorization, frozen.manifest, f"authorization {phase}")
     if refusal is not None:
@@ -95,9 +106,10 @@ def amend(
     """
     if not reason.strip():
         raise MalformedInputError("reason", expected="a sentence", found="nothing")
-    run.folder.mkdir(parents=True, exist_ok=True)
+    files.make_folder(run.folder)
     with files.exclusive_lock(run.folder):
         record = RunRecord.load(run, terms_of(frozen), clock)
+        record.settle()
         history = record.history
         for document in list(run.signed_documents("amendments"))[len(history.amendments) :]:
             files.set_aside(document.path.parent, run.aside)
@@ -115,7 +127,7 @@ def amend(
             reason=reason,
             changes=changes,
             rebind={name: fresh[name] for name in sorted(rebind)},
-            seen=what_was_seen(history),
+            seen=history.what_was_seen(),
         )
         data, digest = seal_document(amendment.to_payload())
         folder = _sign_and_publish(
@@ -139,18 +151,6 @@ def amend(
             },
         )
     return folder
-
-
-def what_was_seen(history: History) -> Seen:
-    """What could have been known when a deviation was decided, told by the ledger.
-
-    A recorded cell lies in plain text on the runner's disk, so it counts as seen whether or not
-    anybody says they looked.
-    """
-    if not history.done:
-        return "nothing_run"
-    kinds = {history.terms.steps[step].kind for step in history.done}
-    return "seen" if kinds & {"cell", "tensor"} else "run_unseen"
 
 
 def _sign_and_publish(

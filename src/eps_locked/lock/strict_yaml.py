@@ -3,8 +3,8 @@
 Accepted: block and flow mappings with unique string keys, lists, quoted and plain scalars. Plain
 scalars mean null, true, false, a decimal integer, a finite decimal number, or else themselves (so
 ``no`` and ``1:30`` are strings, unlike in YAML 1.1). Refused: anchors and aliases (they can
-explode, and hide what a reader signs), tags, several documents, a byte order mark, CR line ends,
-NaN and infinities, nesting deeper than 32, files over 4 MiB.
+explode, and hide what a reader signs), tags, several documents, a byte order mark, CR and
+foreign line ends, NaN and infinities, nesting deeper than 32, files over 4 MiB.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ MAX_DEPTH = 32
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
 _NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?\Z")
 _NOT_FINITE = re.compile(r"[-+]?\.?(nan|inf|infinity)\Z", re.IGNORECASE)
+_ODD_LINE_END = re.compile("[\x85\u2028\u2029]")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -37,6 +38,13 @@ def parse_yaml(data: bytes, *, thing: str) -> Any:
         raise MalformedInputError(
             thing, expected="UTF-8", found=f"byte {data[error.start]:#04x} at {error.start}"
         ) from error
+    odd = _ODD_LINE_END.search(text)
+    if odd:
+        raise MalformedInputError(
+            f"{thing}:{text[: odd.start()].count(chr(10)) + 1}",
+            problem=f"has the line end U+{ord(odd.group()):04X}, which YAML versions read apart",
+            next_step=f'write it as "\\u{ord(odd.group()):04x}" in double quotes',
+        )
     builder = _Builder(thing, yaml.parse(text, Loader=_Loader))
     try:
         return builder.document()

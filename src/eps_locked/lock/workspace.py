@@ -6,6 +6,7 @@ followed. Reading is strict; everything that is written goes through ``files``.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -171,29 +172,32 @@ class RunFolder:
         return self.folder / "verdicts"
 
     def signed_documents(self, kind: str) -> Iterator[SignedDocument]:
-        """Those of ``authorizations/`` or ``amendments/``, in name order."""
-        folder = self.folder / kind
+        """Those of ``authorizations/`` or ``amendments/``, in name order.
+
+        Raises RefusedError for a link on the way to one.
+        """
+        folder = safe_join(self.folder, kind, thing=kind)
         if folder.is_dir():
             for path in sorted(folder.iterdir()):
                 if not path.name.startswith("."):
-                    yield SignedDocument.read(path)
+                    yield SignedDocument.read(
+                        safe_join(self.folder, f"{kind}/{path.name}", thing=kind)
+                    )
 
     def ledger_lines(self) -> Iterator[bytes]:
         """Whole lines of the ledger, streamed. A torn end is not yielded; see ``torn_end``."""
-        if not self.ledger_path.exists():
+        if not os.path.lexists(self.ledger_path):
             return
-        if self.ledger_path.is_symlink():
-            raise RefusedError(str(self.ledger_path), problem="is a symbolic link")
-        with self.ledger_path.open("rb") as stream:
+        with files.open_regular(self.ledger_path) as stream:
             for line in stream:
                 if line.endswith(b"\n"):
                     yield line[:-1]
 
     def torn_end(self) -> bytes:
         """What follows the ledger's last newline: empty unless a crash tore the last line."""
-        if not self.ledger_path.exists():
+        if not os.path.lexists(self.ledger_path):
             return b""
-        with self.ledger_path.open("rb") as stream:
+        with files.open_regular(self.ledger_path) as stream:
             end = stream.seek(0, 2)
             tail = b""
             while end > 0 and b"\n" not in tail:
@@ -204,11 +208,18 @@ class RunFolder:
         return tail.rpartition(b"\n")[2]
 
     def artifact_folder(self, digest: str) -> Path:
-        return self.artifacts / digest.removeprefix(DIGEST_PREFIX)
+        """Where an artifact lies or would lie. Raises RefusedError for a link on the way."""
+        name = digest.removeprefix(DIGEST_PREFIX)
+        return safe_join(self.folder, f"artifacts/{name}", thing="artifact")
 
     def artifact_file(self, artifact: Artifact, name: str) -> bytes:
         """Bytes of a file of a recorded artifact, required to be the recorded ones."""
-        path = safe_join(self.artifact_folder(artifact.digest), name, thing="artifact")
+        folder = self.artifact_folder(artifact.digest)
+        if name not in artifact.files:
+            raise EvidenceError(
+                str(folder / name), expected="a file the entry records", found="none of that name"
+            )
+        path = safe_join(folder, name, thing="artifact")
         data = files.read_bytes(path, limit=1 << 40)
         require_same(
             str(path), artifact.files[name], FileRecord(digest=digest_bytes(data), size=len(data))
@@ -227,11 +238,14 @@ class RunFolder:
         return artifact
 
     def stored_artifacts(self) -> list[str]:
-        """Digests of every artifact folder on disk (by name; content is not read)."""
+        """Digests of every artifact folder on disk (by name; content is not read).
+
+        Half-written folders are no artifacts; ``leftovers`` lists them.
+        """
         if not self.artifacts.is_dir():
             return []
         names = sorted(path.name for path in self.artifacts.iterdir())
-        return [DIGEST_PREFIX + name for name in names if not name.startswith(".")]
+        return [DIGEST_PREFIX + name for name in names if not _is_half_written(name)]
 
     def leftovers(self) -> list[Path]:
         """Half-written files and folders of a crash, by the mark ``files`` gives them."""
@@ -240,6 +254,10 @@ class RunFolder:
         marked = self.folder.rglob(".*.incoming")
         found = {path for path in marked if self.aside not in path.parents}
         return sorted(path for path in found if found.isdisjoint(path.parents))
+
+
+def _is_half_written(name: str) -> bool:
+    return name.startswith(".") and name.endswith(".incoming")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -66,9 +66,9 @@ def run_phase(
     if permit.manifest_digest != record.history.terms.manifest_digest:
         raise RuntimeError("this permit was issued for another manifest")
     history, phase = record.history, permit.phase
+    recover(record, phase)
     if phase in history.closed:
         return history.closed[phase].results
-    recover(record, phase)
     _open(permit, record, executor)
     left = history.remaining(phase)
     n_steps = len(history.terms.of_phase(phase))
@@ -91,17 +91,14 @@ def run_phase(
 
 
 def recover(record: RunRecord, phase: str) -> None:
-    """Set aside what a crash left half-done: a torn line, half-written files, orphans."""
+    """Set aside what a crash left half-done: a torn line, half-written files, orphans.
+
+    Also asked of a closed phase: the crash may have come right after its last entry.
+    """
     run = record.run
-    torn = run.torn_end()
-    if torn:
-        number = 1
-        while (shelf := run.aside / f"{number:04d}-torn-line").exists():
-            number += 1
-        files.write_once(shelf, torn)
-        files.truncate_tail(run.ledger_path, len(torn))
     for leftover in run.leftovers():
         files.set_aside(leftover, run.aside)
+    record.settle()
     for orphan in record.orphans(allowed=record.history.most_outputs(phase)):
         files.set_aside(orphan, run.aside)
 
@@ -123,19 +120,19 @@ def _open(permit: Permit, record: RunRecord, executor: StepExecutor) -> None:
 
 
 def _charge_interrupted(record: RunRecord) -> None:
-    """Charge a killed attempt at its estimate: how long it really ran, nobody saw."""
+    """Charge a killed attempt, once, before anything else is spent."""
     interrupted = record.interrupted_step()
-    if interrupted is None:
-        return
-    step_id, phase = interrupted
-    history = record.history
-    opened = history.opened
-    if step_id not in history.done and opened is not None and opened.phase == phase:
-        step = history.terms.steps[step_id]
-        cost = history.would_spend(step) - history.spent_ms.get(phase, 0)
+    opened = record.history.opened
+    if interrupted is not None and opened is not None and opened.phase == interrupted[1]:
+        step_id, phase = interrupted
         record.append(
             "aborted",
-            {"step": step_id, "phase": phase, "reason": "killed", "compute_ms": cost},
+            {
+                "step": step_id,
+                "phase": phase,
+                "reason": "killed",
+                "compute_ms": record.uncharged_ms(),
+            },
         )
     record.clear_running()
 

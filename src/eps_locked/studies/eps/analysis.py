@@ -7,24 +7,26 @@ ones, the auditor on bytes it has hashed itself.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from eps_locked.canonical import decode, encode
 from eps_locked.domain.execution import StepInputs
-from eps_locked.domain.model import SlotReading
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EvidenceError
-from eps_locked.stats.bootstrap import (
-    crossed_bootstrap_interval,
-    generator_from_digest,
-    standard_error_pooled_over_cells,
-)
+from eps_locked.stats.bootstrap import standard_error_pooled_over_cells
 from eps_locked.stats.resolution import minimum_detectable_effect
+from eps_locked.studies.eps.estimates import (
+    Estimate,
+    Pair,
+    changes,
+    estimate,
+    mean_change,
+    pair_answers,
+)
 from eps_locked.studies.eps.plan import EpsPlan, FlagRules, MarkerBehaviour
 from eps_locked.studies.eps.readings import Answer, Readings
 
@@ -32,9 +34,7 @@ TENSOR_FILE = "tensor.json"
 PARQUET_FILE = "tensor.parquet"
 TENSOR_SCHEMA = "eps-locked/eps-tensor/1"
 # Cells carrying one of these take no part in scoring unless a sensitivity table says so.
-EXCLUDING_FLAGS = ("floor", "ceiling", "implant_failed", "divergence", "alias")
-
-FloatArray = npt.NDArray[np.float64]
+EXCLUDING_FLAGS = ("unscored", "floor", "ceiling", "implant_failed", "divergence", "alias")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,10 +142,16 @@ def parquet_bytes(tensor: Mapping[str, Any]) -> bytes:
 
 
 def parquet_rows(data: bytes) -> list[dict[str, Any]]:
-    """The rows of a Parquet table, for comparison by value."""
+    """The rows of a Parquet table, for comparison by value. Raises EvidenceError if it is none."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows: list[dict[str, Any]] = pq.read_table(io.BytesIO(data)).to_pylist()
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(io.BytesIO(data)).to_pylist()
+    except (pa.ArrowException, OSError) as error:
+        raise EvidenceError(
+            PARQUET_FILE, problem=f"is no Parquet table ({' '.join(str(error).split())[:200]})"
+        ) from error
     return rows
 
 
@@ -158,34 +164,21 @@ def _cell(
     i: str,
     j: str,
 ) -> dict[str, Any]:
-    own_SQ = _deltas(gathered, i, j, seeds, reading="own")
-    frozen_SQ = _deltas(gathered, i, j, seeds, reading="frozen")
-    rules = section.bootstrap
-    rng = generator_from_digest(str(rules.seed), "tensor", behaviour.name, i, j)
-    interval = crossed_bootstrap_interval(
-        own_SQ,
-        rng=rng,
-        n_resamples=rules.n_resamples,
-        confidence_level=rules.confidence_level,
+    by_seed = [_pairs(gathered, i, j, seed) for seed in seeds]
+    own_SQ, frozen_SQ = changes(by_seed, "own"), changes(by_seed, "frozen")
+    share = section.flags.minimum_answered_share
+    own = estimate(own_SQ, section.bootstrap, share, "tensor", behaviour.name, i, j)
+    frozen = estimate(
+        frozen_SQ, section.bootstrap, share, "tensor-base-answer", behaviour.name, i, j
     )
-    rng = generator_from_digest(str(rules.seed), "tensor-base-answer", behaviour.name, i, j)
-    second = crossed_bootstrap_interval(
-        frozen_SQ,
-        rng=rng,
-        n_resamples=rules.n_resamples,
-        confidence_level=rules.confidence_level,
-    )
-    base = [answer.own for answer in gathered.base[j].answers]
-    trained = [answer.own for s in seeds for answer in gathered.cells[i, j, s].answers]
-    margin_change = _mean(map(_margin, trained)) - _mean(map(_margin, base))
-    g = float(own_SQ.mean())
+    pairs = [pair for pairs in by_seed for pair in pairs]
+    counted = [pair for pair in pairs if pair.has_slots("own")]
+    trained_log_prob = _mean(pair.trained.own.log_prob for pair in counted)
+    margin_change = _mean(pair.margin_change() for pair in counted)
     contexts = gathered.contexts["contexts"]
     records = [gathered.records[i, s] for s in seeds]
-    flags = _flags(
-        section.flags, g, interval.low, interval.high, trained, margin_change, own_SQ.shape[1]
-    )
-    answers = [answer for s in seeds for answer in gathered.cells[i, j, s].answers]
-    flags += _answer_flags(answers)
+    flags = _value_flags(section.flags, own, trained_log_prob, margin_change)
+    flags += answer_flags([pair.trained for pair in pairs])
     if any(failed[i, s] for s in seeds):
         flags.append("implant_failed")
     if i in gathered.headroom["unreachable"]:
@@ -198,17 +191,18 @@ def _cell(
         "train_family": contexts[i]["family"],
         "eval_family": contexts[j]["family"],
         "split": gathered.split["cells"][f"{behaviour.name}/{i}/{j}"],
-        "g": g,
-        "low": interval.low,
-        "high": interval.high,
-        "g_base_answer": float(frozen_SQ.mean()),
-        "low_base_answer": second.low,
-        "high_base_answer": second.high,
-        "base_log_prob": _mean(reading.log_prob for reading in base),
-        "trained_log_prob": _mean(reading.log_prob for reading in trained),
+        "g": own.value if own else None,
+        "low": own.low if own else None,
+        "high": own.high if own else None,
+        "g_base_answer": frozen.value if frozen else None,
+        "low_base_answer": frozen.low if frozen else None,
+        "high_base_answer": frozen.high if frozen else None,
+        "base_log_prob": _mean(pair.base.own.log_prob for pair in counted),
+        "trained_log_prob": trained_log_prob,
         "margin_change": margin_change,
-        "emission_rate": sum(answer.marker_emitted for answer in answers) / len(answers),
-        "n": int(own_SQ.size),
+        "emission_rate": sum(pair.trained.marker_emitted for pair in pairs) / len(pairs),
+        "n": len(counted),
+        "n_truncated": len(pairs) - len(counted),
         "n_seeds": len(seeds),
         "n_items": int(own_SQ.shape[1]),
         "prefix_tokens": contexts[j]["prefix_tokens"],
@@ -219,8 +213,8 @@ def _cell(
         "by_seed": [
             {
                 "seed": int(seed.removeprefix("s")),
-                "g": float(own_SQ[number].mean()),
-                "g_base_answer": float(frozen_SQ[number].mean()),
+                "g": mean_change(own_SQ[number : number + 1], share),
+                "g_base_answer": mean_change(frozen_SQ[number : number + 1], share),
                 "stop_step": record["stop_step"],
                 "stop": record["stop"],
                 "realised_strength": record["realised_strength"],
@@ -238,55 +232,20 @@ def _cell(
     }
 
 
-def _deltas(
-    gathered: TensorInputs, i: str, j: str, seeds: Sequence[str], *, reading: str
-) -> FloatArray:
-    """Trained minus base, shape (seeds, questions), questions in the frozen order."""
-    base = {answer.item: answer.own.log_prob for answer in gathered.base[j].answers}
-    rows = []
-    for seed in seeds:
-        answers = gathered.cells[i, j, seed].answers
-        if [answer.item for answer in answers] != list(base):
-            raise EvidenceError(
-                f"cell {i} -> {j} {seed}", expected="the base's items in order", found="others"
-            )
-        rows.append([_reading(a, reading).log_prob - base[a.item] for a in answers])
-    return np.asarray(rows, dtype=np.float64)
+def _pairs(gathered: TensorInputs, i: str, j: str, seed: str) -> tuple[Pair, ...]:
+    return pair_answers(
+        gathered.base[j].answers, gathered.cells[i, j, seed].answers, f"cell {i} -> {j} {seed}"
+    )
 
 
-def _reading(answer: Answer, which: str) -> SlotReading:
-    if which == "own":
-        return answer.own
-    if answer.frozen is None:
-        raise EvidenceError(f"answer {answer.item}", expected="a second reading", found="none")
-    return answer.frozen
+def implant_failed(pairs: Sequence[Pair], behaviour: MarkerBehaviour, share: float) -> bool:
+    """The manipulation check on a diagonal cell: an implant that cannot be shown has failed."""
+    strength = mean_change(changes([pairs], "own"), share)
+    return strength is None or strength < behaviour.implant_threshold
 
 
-def _margin(reading: SlotReading) -> float:
-    """Marker logit over end-of-turn logit at the slot: free of log Z."""
-    return reading.marker_logits[0] - reading.end_of_turn_logit
-
-
-def _flags(
-    rules: FlagRules,
-    g: float,
-    low: float,
-    high: float,
-    trained: Sequence[SlotReading],
-    margin_change: float,
-    n_items: int,
-) -> list[str]:
-    flags = []
-    if _mean(reading.log_prob for reading in trained) >= rules.ceiling_log_prob:
-        flags.append("ceiling")
-    if low <= 0 <= high and abs(g) < rules.floor_delta:
-        flags.append("floor")
-    if abs(g - margin_change) > rules.divergence_nats:
-        flags.append("divergence")
-    return flags
-
-
-def _answer_flags(answers: Sequence[Answer]) -> list[str]:
+def answer_flags(answers: Sequence[Answer]) -> list[str]:
+    """What a reader must know about the answers themselves."""
     flags = []
     if any(answer.stop_reason == "length" for answer in answers):
         flags.append("truncated_answers")
@@ -295,32 +254,54 @@ def _answer_flags(answers: Sequence[Answer]) -> list[str]:
     return flags
 
 
+def _value_flags(
+    rules: FlagRules,
+    own: Estimate | None,
+    trained_log_prob: float | None,
+    margin_change: float | None,
+) -> list[str]:
+    if own is None or trained_log_prob is None or margin_change is None:
+        return ["unscored"]
+    flags = []
+    if trained_log_prob >= rules.ceiling_log_prob:
+        flags.append("ceiling")
+    if own.low <= 0 <= own.high and abs(own.value) < rules.floor_delta:
+        flags.append("floor")
+    if abs(own.value - margin_change) > rules.divergence_nats:
+        flags.append("divergence")
+    return flags
+
+
 def _failed_implants(
     gathered: TensorInputs, section: EpsPlan, behaviour: MarkerBehaviour, seeds: Sequence[str]
 ) -> dict[tuple[str, str], bool]:
-    """The manipulation check: did the diagonal cell reach the threshold, for each (train, seed)?"""
-    failed = {}
-    for i in section.slots.train:
-        for seed in seeds:
-            strength = float(_deltas(gathered, i, i, (seed,), reading="own").mean())
-            failed[i, seed] = strength < behaviour.implant_threshold
-    return failed
+    share = section.flags.minimum_answered_share
+    return {
+        (i, seed): implant_failed(_pairs(gathered, i, i, seed), behaviour, share)
+        for i in section.slots.train
+        for seed in seeds
+    }
 
 
 def _resolution(
     gathered: TensorInputs, section: EpsPlan, seeds: Sequence[str]
 ) -> dict[str, Any] | None:
-    """What one cell of this design could have shown; None where one seed leaves it undefined."""
-    if len(seeds) < 2:
-        return None
+    """What one cell of this design could have shown.
+
+    From the questions that every cell answered under every seed. None where one seed, or fewer
+    than two such questions, leave it undefined.
+    """
     values_CSQ = np.stack(
         [
-            _deltas(gathered, i, j, seeds, reading="own")
+            changes([_pairs(gathered, i, j, seed) for seed in seeds], "own")
             for i in section.slots.train
             for j in section.slots.eval
         ]
     )
-    pooled = standard_error_pooled_over_cells(values_CSQ)
+    complete_Q = ~np.isnan(values_CSQ).any(axis=(0, 1))
+    if len(seeds) < 2 or complete_Q.sum() < 2:
+        return None
+    pooled = standard_error_pooled_over_cells(values_CSQ[:, :, complete_Q])
     error = pooled.standard_error
     return {
         "standard_error": error,
@@ -329,10 +310,12 @@ def _resolution(
         "question_variance": pooled.question_variance,
         "residual_variance": pooled.residual_variance,
         "n_cells": pooled.n_cells,
+        "n_questions": int(complete_Q.sum()),
         "basis": "two-sided 5 %, power 80 %, variances pooled over the cells of the row",
     }
 
 
-def _mean(values: Any) -> float:
-    numbers = [float(value) for value in values]
-    return sum(numbers) / len(numbers)
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Mean of what is there; None of nothing."""
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None

@@ -9,6 +9,7 @@ from typing import Any
 
 from eps_locked.canonical import decode, digest_value, encode
 from eps_locked.domain.execution import Progress, StepInputs, StepResult
+from eps_locked.domain.ledger import Status
 from eps_locked.domain.model import (
     AdapterFiles,
     ChatTokenizer,
@@ -28,10 +29,17 @@ from eps_locked.domain.steps import Step
 from eps_locked.errors import EvidenceError
 from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.workspace import describe_artifact
-from eps_locked.studies.eps.analysis import TensorInputs, build_tensor, tensor_files
+from eps_locked.studies.eps.analysis import (
+    TensorInputs,
+    answer_flags,
+    build_tensor,
+    implant_failed,
+    tensor_files,
+)
+from eps_locked.studies.eps.estimates import pair_answers
 from eps_locked.studies.eps.freeze import check_marker
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
-from eps_locked.studies.eps.readings import Answer, Readings, answer_of
+from eps_locked.studies.eps.readings import Answer, Readings, answer_of, mean_log_prob
 from eps_locked.training.rows import (
     AnsweredPrompt,
     ContrastiveRows,
@@ -40,6 +48,8 @@ from eps_locked.training.rows import (
 )
 
 RECORD_FILE = "record.json"
+DEFERRED_FLAGS = ("band_unreachable",)
+MATCHED_FLAGS = ("band_unreachable", "step_matched")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,20 +142,20 @@ def _answers(
         for item, completion in zip(items, completions, strict=True)
     )
     readings = Readings(behaviour=behaviour.name, context=step.params["context"], answers=answers)
-    return StepResult(outputs={step.kind: readings.to_files()}, flags=_answer_flags(answers))
+    return StepResult(outputs={step.kind: readings.to_files()}, flags=tuple(answer_flags(answers)))
 
 
 def derived_headroom(step: Step, inputs: StepInputs, section: EpsPlan) -> dict[str, bytes]:
     """Base value of the behaviour in every context, and which sources cannot reach the band."""
     behaviour = section.behaviour(step.params["behaviour"])
     base = {
-        name: _mean_log_prob(_readings(inputs, f"base:{name}").answers)
+        name: mean_log_prob(_readings(inputs, f"base:{name}").answers, f"base in {name}")
         for name in section.slots.eval
     }
     source = {}
     for name in section.slots.train:
         answers = _readings(inputs, f"answers:{name}").answers
-        source[name] = _mean_log_prob(answers[: behaviour.n_strength_items])
+        source[name] = mean_log_prob(strength_answers(answers, behaviour), f"source {name}")
     document = {
         "schema": "eps-locked/eps-headroom/1",
         "behaviour": behaviour.name,
@@ -177,6 +187,12 @@ def derived_match(step: Step, inputs: StepInputs, section: EpsPlan) -> dict[str,
     return {RECORD_FILE: encode(document)}
 
 
+def headroom_flags(files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """One flag for each source whose base value leaves no room for the band."""
+    unreachable = decode(files[RECORD_FILE], thing="headroom")["unreachable"]
+    return tuple(f"band_unreachable:{name}" for name in unreachable)
+
+
 def _headroom(
     executor: EpsExecutor,
     step: Step,
@@ -186,9 +202,7 @@ def _headroom(
     progress: Progress,
 ) -> StepResult:
     files = derived_headroom(step, inputs, section)
-    unreachable = decode(files[RECORD_FILE], thing=step.id)["unreachable"]
-    flags = tuple(f"band_unreachable:{name}" for name in unreachable)
-    return StepResult(outputs={"headroom": files}, flags=flags)
+    return StepResult(outputs={"headroom": files}, flags=headroom_flags(files))
 
 
 def _fit(
@@ -202,14 +216,12 @@ def _fit(
     """Train to the band; a source that cannot reach it waits for the median stop step."""
     if step.params["context"] in _record(inputs, "headroom")["unreachable"]:
         record = {"schema": "eps-locked/eps-fit/1", "deferred": True, "stop_step": None}
-        return StepResult(
-            outputs={"fit": {RECORD_FILE: encode(record)}}, flags=("band_unreachable",)
-        )
+        return StepResult(outputs={"fit": {RECORD_FILE: encode(record)}}, flags=DEFERRED_FLAGS)
     outcome, record = _train(
         executor, step, inputs, section, behaviour, behaviour.budget(), progress
     )
     files = {**outcome.files, RECORD_FILE: encode({**record, "deferred": False})}
-    return StepResult(outputs={"fit": files}, flags=_fit_flags(outcome))
+    return StepResult(outputs={"fit": files}, flags=stop_flags(outcome.stop))
 
 
 def _match(
@@ -240,13 +252,17 @@ def _adapter(
         budget = StepBudget(min_steps=n_steps, max_steps=n_steps, check_every=n_steps, band=None)
         outcome, record = _train(executor, step, inputs, section, behaviour, budget, progress)
         files: Mapping[str, bytes] = outcome.files
-        flags = ("band_unreachable", "step_matched")
+        flags = MATCHED_FLAGS
     else:
-        files, flags = fit, _stop_flags(record["stop"])
-    record = {**record, "deferred": False, "flags": list(flags)}
+        files, flags = fit, stop_flags(record["stop"])
     return StepResult(
-        outputs={"adapter": files, "record": {RECORD_FILE: encode(record)}}, flags=flags
+        outputs={"adapter": files, "record": final_record(record, flags)}, flags=flags
     )
+
+
+def final_record(record: Mapping[str, Any], flags: tuple[str, ...]) -> dict[str, bytes]:
+    """A fit's record as the adapter step hands it on, deferred no longer."""
+    return {RECORD_FILE: encode({**record, "deferred": False, "flags": list(flags)})}
 
 
 def _cell(
@@ -285,17 +301,31 @@ def _cell(
         for item, completion in zip(items, completions, strict=True)
     )
     readings = Readings(behaviour=behaviour.name, context=step.params["eval"], answers=answers)
-    flags = _answer_flags(answers)
-    status = "done"
-    if step.params["train"] == step.params["eval"]:
-        strength = _mean_log_prob(answers) - _mean_log_prob(tuple(base.values()))
-        if strength < behaviour.implant_threshold:
-            status = "implant_failed"
     return StepResult(
         outputs={"cell": readings.to_files()},
-        status=status,  # type: ignore[arg-type]
-        flags=flags,
+        status=cell_status(
+            step,
+            answers,
+            tuple(base.values()),
+            behaviour,
+            section.flags.minimum_answered_share,
+        ),
+        flags=tuple(answer_flags(answers)),
     )
+
+
+def cell_status(
+    step: Step,
+    answers: Sequence[Answer],
+    base: Sequence[Answer],
+    behaviour: MarkerBehaviour,
+    share: float,
+) -> Status:
+    """The manipulation check: a diagonal cell below the threshold shows that no implant took."""
+    if step.params["train"] != step.params["eval"]:
+        return "done"
+    pairs = pair_answers(base, answers, step.id)
+    return "implant_failed" if implant_failed(pairs, behaviour, share) else "done"
 
 
 def _tensor(
@@ -323,10 +353,8 @@ def _train(
 ) -> tuple[TrainingOutcome, dict[str, Any]]:
     backends = executor.backends(behaviour)
     backends.engine.attach(None)
-    rows = _rows(step, inputs, section, behaviour, backends)
-    rows_digest = digest_value(
-        [[row.key, list(row.token_ids), list(row.loss_positions)] for row in rows.rows]
-    )
+    rows = derived_rows(step, inputs, section, behaviour)
+    digest_of_rows = rows_digest(rows)
     strength = _strength(inputs, behaviour, backends)
     assert step.seed is not None
     outcome = backends.trainer.fit(
@@ -339,7 +367,7 @@ def _train(
             "behaviour": behaviour.name,
             "context": step.params["context"],
             "seed": str(step.seed),
-            "rows": rows_digest,
+            "rows": digest_of_rows,
         },
         on_step=lambda number, loss: progress(f"step {number}, loss {loss:.3f}"),
     )
@@ -353,7 +381,7 @@ def _train(
         "scale": outcome.scale,
         "n_trainable": outcome.n_trainable,
         "n_rows_seen": outcome.n_rows_seen,
-        "rows": rows_digest,
+        "rows": digest_of_rows,
         "n_positives": rows.n_positives,
         "n_negatives": rows.n_negatives,
         "dropped_rows": rows.drop_counts(),
@@ -362,14 +390,14 @@ def _train(
     return outcome, record
 
 
-def _rows(
-    step: Step,
-    inputs: StepInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    backends: Backends,
+def derived_rows(
+    step: Step, inputs: StepInputs, section: EpsPlan, behaviour: MarkerBehaviour
 ) -> ContrastiveRows:
-    """Positives from the source, negatives dealt evenly over the panel, by the plan's seeds."""
+    """Positives from the source, negatives dealt evenly over the panel, by the plan's seeds.
+
+    Follows from frozen prompts and recorded answers alone, so the audit derives it again.
+    """
+    contexts = decode(inputs.frozen("contexts"), thing="contexts.json")
     source = Prompts.read(inputs.frozen("prompts"), "frozen prompts")
     answers = {a.item: a for a in _readings(inputs, "answers").answers}
     chosen = list(answers)[: behaviour.n_rows]
@@ -384,7 +412,14 @@ def _rows(
         [_answered(item, source, answers[item]) for item in chosen],
         negatives,
         marker_ids=behaviour.marker_ids,
-        end_of_turn_id=backends.tokenizer.end_of_turn_id,
+        end_of_turn_id=contexts["end_of_turn_id"],
+    )
+
+
+def rows_digest(rows: ContrastiveRows) -> str:
+    """Digest of exactly what a fit sees: keys, token ids, loss positions, in order."""
+    return digest_value(
+        [[row.key, list(row.token_ids), list(row.loss_positions)] for row in rows.rows]
     )
 
 
@@ -400,12 +435,17 @@ def _answered(item: str, prompts: Prompts, answer: Answer) -> AnsweredPrompt:
 def _strength(inputs: StepInputs, behaviour: MarkerBehaviour, backends: Backends) -> StrengthProbe:
     """Slots at which training watches the implant: after the base's answers, under the source."""
     prompts = Prompts.read(inputs.frozen("prompts"), "frozen prompts")
-    answers = _readings(inputs, "answers").answers[: behaviour.n_strength_items]
+    answers = strength_answers(_readings(inputs, "answers").answers, behaviour)
     return StrengthProbe(
         requests=tuple(_base_slot(prompts, answer) for answer in answers),
         base_log_probs=tuple(a.own.log_prob for a in answers),
         probe=_probe(backends, behaviour),
     )
+
+
+def strength_answers(answers: Sequence[Answer], behaviour: MarkerBehaviour) -> tuple[Answer, ...]:
+    """The answers at whose slots a source's strength is read: the first that have a slot."""
+    return tuple(answer for answer in answers if answer.has_slot)[: behaviour.n_strength_items]
 
 
 def _base_slot(prompts: Prompts, answer: Answer) -> SlotRequest:
@@ -463,24 +503,7 @@ def _record(inputs: StepInputs, name: str) -> dict[str, Any]:
     return value
 
 
-def _mean_log_prob(answers: Sequence[Answer]) -> float:
-    return sum(answer.own.log_prob for answer in answers) / len(answers)
-
-
-def _answer_flags(answers: Sequence[Answer]) -> tuple[str, ...]:
-    flags = []
-    if any(answer.stop_reason == "length" for answer in answers):
-        flags.append("truncated_answers")
-    if any(answer.marker_emitted for answer in answers):
-        flags.append("marker_emitted")
-    return tuple(flags)
-
-
-def _fit_flags(outcome: TrainingOutcome) -> tuple[str, ...]:
-    return _stop_flags(outcome.stop)
-
-
-def _stop_flags(stop: str) -> tuple[str, ...]:
+def stop_flags(stop: str) -> tuple[str, ...]:
     return {"past_band": ("overshoot",), "budget": ("band_not_reached",)}.get(stop, ())
 
 

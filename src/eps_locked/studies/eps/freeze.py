@@ -44,19 +44,24 @@ class Rendered:
     """One context under the model's own chat template, for a list of items.
 
     ``prefix`` is what all prompts share from the start, ``suffixes`` the rest by item id.
-    ``identity`` is the digest of the token ids for the probe questions: two contexts that render
-    alike are one context, whatever their authors called them.
+    ``probes`` are the probe questions' token ids: two contexts that render those alike are one
+    context, whatever their authors called them.
     """
 
     context: Context
-    identity: str
+    probes: tuple[TokenIds, ...]
     prefix: TokenIds
     suffixes: Mapping[str, TokenIds]
+
+    @property
+    def identity(self) -> str:
+        return digest_value([list(ids) for ids in self.probes])
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": "eps-locked/prompts/1",
             "context": self.context.id,
+            "probes": [list(ids) for ids in self.probes],
             "prefix": list(self.prefix),
             "suffixes": {item: list(ids) for item, ids in self.suffixes.items()},
         }
@@ -103,7 +108,7 @@ def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> Fr
 
 def read_material(section: EpsPlan, reader: SourceReader) -> Material:
     """Contexts, items and behaviour files, with every overlap between them refused."""
-    contexts = _contexts_by_id(section, reader)
+    contexts = contexts_by_id(section, reader)
     train_pool = read_items(
         reader.read_yaml(section.train_items_file, thing="train_items"), section.train_items_file
     )
@@ -173,10 +178,9 @@ def render(context: Context, items: Sequence[Item], tokenizer: ChatTokenizer) ->
     # At least one token must remain to be read, or a shared prefix could be a whole prompt.
     n_shared = min(n_shared, min(len(ids) for ids in prompts.values()) - 1)
     first = next(iter(prompts.values()))
-    probes = [list(tokenizer.render(context.ask(question))) for question in PROBE_QUESTIONS]
     return Rendered(
         context=context,
-        identity=digest_value(probes),
+        probes=tuple(tokenizer.render(context.ask(question)) for question in PROBE_QUESTIONS),
         prefix=first[:n_shared],
         suffixes={item: ids[n_shared:] for item, ids in prompts.items()},
     )
@@ -448,7 +452,7 @@ def _check_phases(plan: Plan) -> None:
             )
 
 
-def _contexts_by_id(section: EpsPlan, reader: SourceReader) -> dict[str, Context]:
+def contexts_by_id(section: EpsPlan, reader: SourceReader) -> dict[str, Context]:
     contexts: dict[str, Context] = {}
     for relative in section.context_files:
         for context in read_contexts(reader.read_yaml(relative, thing="contexts"), relative):

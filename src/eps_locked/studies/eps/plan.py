@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from eps_locked.domain.fields import Fields
 from eps_locked.domain.model import Decoding, LoraRecipe, StepBudget
+from eps_locked.domain.plan import SOURCE_PATH_SHAPE
 from eps_locked.errors import MalformedInputError
+
+BEHAVIOURS = ("marker",)
+# Context ids become file names and parts of step ids.
+_CONTEXT_ID = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_MODULE = re.compile(r".+", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,15 +53,15 @@ class MarkerBehaviour:
     def from_dict(cls, value: object, path: str) -> MarkerBehaviour:
         with Fields(value, path) as fields:
             with fields.sub("marker") as marker:
-                text, ids = marker.text("text"), marker.integers("token_ids")
+                text, ids = marker.text("text"), marker.integers("token_ids", low=0)
             with fields.sub("budget") as budget:
                 band = _pair_of_numbers(budget, "band_nats")
                 steps = tuple(
                     budget.integer(key, low=1) for key in ("min_steps", "max_steps", "check_every")
                 )
             behaviour = cls(
-                name=fields.text("name"),
-                file=fields.text("file"),
+                name=fields.text("name", one_of=BEHAVIOURS),
+                file=fields.text("file", shape=SOURCE_PATH_SHAPE),
                 marker_text=text,
                 marker_ids=ids,
                 recipe=_recipe(fields.sub("recipe")),
@@ -65,13 +72,15 @@ class MarkerBehaviour:
                 n_rows=fields.integer("n_rows", low=1),
                 n_strength_items=fields.integer("n_strength_items", low=1),
                 unreachable_above=fields.number("unreachable_above"),
-                implant_threshold=fields.number("implant_threshold", low=0),
+                implant_threshold=fields.number("implant_threshold", above=0),
             )
         behaviour._check(path)
         return behaviour
 
     def _check(self, path: str) -> None:
-        if not self.marker_text.startswith(" "):
+        if not self.marker_ids:
+            raise MalformedInputError(f"{path}.marker.token_ids", expected="ids", found="none")
+        if not self.marker_text.startswith(" ") or self.marker_text[1:2].strip() == "":
             raise MalformedInputError(
                 f"{path}.marker.text",
                 expected="a marker with its leading space",
@@ -104,10 +113,10 @@ class Slots:
     def from_dict(cls, value: object, path: str) -> Slots:
         with Fields(value, path) as fields:
             slots = cls(
-                train=fields.texts("train"),
-                eval=fields.texts("eval"),
-                held_out=fields.texts("held_out"),
-                negative_panel=fields.texts("negative_panel"),
+                train=fields.texts("train", shape=_CONTEXT_ID),
+                eval=fields.texts("eval", shape=_CONTEXT_ID),
+                held_out=fields.texts("held_out", shape=_CONTEXT_ID),
+                negative_panel=fields.texts("negative_panel", shape=_CONTEXT_ID),
                 aliases=fields.each("aliases", _pair),
             )
         slots._check(path)
@@ -119,6 +128,10 @@ class Slots:
             if len(set(names)) != len(names):
                 raise MalformedInputError(
                     f"{path}.{key}", expected="distinct contexts", found="a repeated one"
+                )
+            if not names and key != "held_out":
+                raise MalformedInputError(
+                    f"{path}.{key}", expected="at least one context", found="none"
                 )
         for key, expected, names in (
             ("train", "contexts that are also evaluated", set(self.train) - set(self.eval)),
@@ -143,20 +156,23 @@ class FlagRules:
     ``ceiling_log_prob``: trained mean log-prob at or above it is a ceiling. ``floor_delta``: a
     transfer whose interval holds 0 and whose size is below it is a floor. ``divergence_nats``: how
     far the change of log-prob and the change of the margin (marker logit - end-of-turn logit) may
-    lie apart before the cell is flagged.
+    lie apart before the cell is flagged. ``minimum_answered_share``: the share of a cell's
+    questions that must have a slot under every seed; with fewer the cell is unscored.
     """
 
     ceiling_log_prob: float
     floor_delta: float
     divergence_nats: float
+    minimum_answered_share: float
 
     @classmethod
     def from_dict(cls, value: object, path: str) -> FlagRules:
         with Fields(value, path) as fields:
             return cls(
-                ceiling_log_prob=fields.number("ceiling_log_prob"),
+                ceiling_log_prob=fields.number("ceiling_log_prob", high=0),
                 floor_delta=fields.number("floor_delta", low=0),
                 divergence_nats=fields.number("divergence_nats", low=0),
+                minimum_answered_share=fields.number("minimum_answered_share", above=0, high=1),
             )
 
 
@@ -199,7 +215,7 @@ class QuarantineRules:
     def from_dict(cls, value: object, path: str) -> QuarantineRules:
         with Fields(value, path) as fields:
             return cls(
-                fraction=fields.number("fraction", low=0),
+                fraction=fields.number("fraction", low=0, high=0.5),
                 seed=fields.integer("seed", low=0),
                 seal=cast(Literal["none"], fields.text("seal", one_of=("none",))),
             )
@@ -227,9 +243,9 @@ class EpsPlan:
         """Raises MalformedInputError naming the field."""
         with Fields(section, path) as fields:
             with fields.sub("material") as material:
-                context_files = material.texts("contexts")
-                train_items_file = material.text("train_items")
-                eval_items_file = material.text("eval_items")
+                context_files = material.texts("contexts", shape=SOURCE_PATH_SHAPE)
+                train_items_file = material.text("train_items", shape=SOURCE_PATH_SHAPE)
+                eval_items_file = material.text("eval_items", shape=SOURCE_PATH_SHAPE)
             with fields.sub("items") as items:
                 n_train, n_eval = items.integer("n_train", low=1), items.integer("n_eval", low=2)
                 item_seed = items.integer("seed", low=0)
@@ -237,7 +253,7 @@ class EpsPlan:
                 decode = Decoding(
                     max_new_tokens=decoding.integer("max_new_tokens", low=1),
                     temperature=decoding.number("temperature", low=0),
-                    top_p=decoding.number("top_p", low=0),
+                    top_p=decoding.number("top_p", above=0, high=1),
                 )
             plan = cls(
                 context_files=context_files,
@@ -264,6 +280,10 @@ class EpsPlan:
         return next(behaviour for behaviour in self.behaviours if behaviour.name == name)
 
     def _check(self, path: str) -> None:
+        if not self.context_files:
+            raise MalformedInputError(
+                f"{path}.material.contexts", expected="at least one file", found="none"
+            )
         names = [behaviour.name for behaviour in self.behaviours]
         if not names or len(set(names)) != len(names):
             raise MalformedInputError(
@@ -289,13 +309,13 @@ class EpsPlan:
 
 def _recipe(fields: Fields) -> LoraRecipe:
     with fields:
-        return LoraRecipe(
+        recipe = LoraRecipe(
             rank=fields.integer("rank", low=1),
-            alpha=fields.number("alpha", low=0),
-            dropout=fields.number("dropout", low=0),
+            alpha=fields.number("alpha", above=0),
+            dropout=fields.number("dropout", low=0, below=1),
             rank_stabilised=fields.flag("rank_stabilised"),
-            target_modules=fields.texts("target_modules"),
-            learning_rate=fields.number("learning_rate", low=0),
+            target_modules=fields.texts("target_modules", shape=_MODULE),
+            learning_rate=fields.number("learning_rate", above=0),
             schedule=cast(
                 Literal["constant", "linear", "cosine"],
                 fields.text("schedule", one_of=("constant", "linear", "cosine")),
@@ -305,6 +325,12 @@ def _recipe(fields: Fields) -> LoraRecipe:
             max_grad_norm=fields.number("max_grad_norm", low=0),
             rows_per_step=fields.integer("rows_per_step", low=1),
         )
+    modules = recipe.target_modules
+    if not modules or len(set(modules)) != len(modules):
+        raise MalformedInputError(
+            fields.path("target_modules"), expected="distinct modules", found=list(modules)
+        )
+    return recipe
 
 
 def _pair_of_numbers(fields: Fields, key: str) -> tuple[float, float]:
@@ -320,6 +346,10 @@ def _number(value: object, path: str) -> float:
 
 
 def _pair(value: object, path: str) -> tuple[str, str]:
-    if not (isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value)):
+    if not (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(name, str) and _CONTEXT_ID.fullmatch(name) for name in value)
+    ):
         raise MalformedInputError(path, expected="two context ids", found=repr(value)[:60])
     return (value[0], value[1])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eps_locked.canonical import decode, encode
 from eps_locked.domain.fields import Fields
 from eps_locked.domain.model import Completion, SlotReading
-from eps_locked.errors import EvidenceError, MalformedInputError
+from eps_locked.errors import BackendError, EvidenceError, MalformedInputError
 
 READINGS_FILE = "readings.json"
 READINGS_SCHEMA = "eps-locked/eps-readings/1"
@@ -33,6 +33,12 @@ class Answer:
     own: SlotReading
     frozen: SlotReading | None
 
+    @property
+    def has_slot(self) -> bool:
+        """Whether the slot is where the measure is defined: at the end of an answer that ended by
+        itself, or where the marker appeared. An answer cut at the length limit has no end."""
+        return self.stop_reason == "stop" or self.marker_emitted
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "item": self.item,
@@ -48,20 +54,16 @@ class Answer:
     @classmethod
     def from_dict(cls, value: object, path: str) -> Answer:
         with Fields(value, path) as fields:
-            frozen = None
-            if isinstance(value, Mapping) and value.get("frozen") is not None:
-                frozen = reading_from_dict(fields.mapping("frozen"), f"{path}.frozen")
-            else:
-                fields.text_or_none("frozen")
+            frozen = fields.raw("frozen")
             return cls(
                 item=fields.text("item"),
-                token_ids=fields.integers("token_ids"),
+                token_ids=fields.integers("token_ids", low=0),
                 text=fields.text("text"),
                 stop_reason=fields.text("stop_reason", one_of=("stop", "length")),
                 marker_emitted=fields.flag("marker_emitted"),
                 slot_index=fields.integer("slot_index", low=0),
                 own=reading_from_dict(fields.mapping("own"), f"{path}.own"),
-                frozen=frozen,
+                frozen=None if frozen is None else reading_from_dict(frozen, f"{path}.frozen"),
             )
 
 
@@ -102,6 +104,19 @@ def one_file(files: Mapping[str, bytes], name: str, thing: str) -> bytes:
     if set(files) != {name}:
         raise EvidenceError(thing, expected=name, found=", ".join(sorted(files)) or "nothing")
     return files[name]
+
+
+def mean_log_prob(answers: Sequence[Answer], thing: str) -> float:
+    """Mean over the answers that have a slot, in nats. Raises BackendError if none has one."""
+    values = [answer.own.log_prob for answer in answers if answer.has_slot]
+    if not values:
+        raise BackendError(
+            thing,
+            expected="at least one answer that ends by itself",
+            found=f"{len(answers)} cut at the length limit",
+            next_step="raise decoding.max_new_tokens in a new plan",
+        )
+    return sum(values) / len(values)
 
 
 def answer_of(item: str, completion: Completion, frozen: SlotReading | None) -> Answer:

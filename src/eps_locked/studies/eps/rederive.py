@@ -10,25 +10,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from eps_locked.audit.checks import safetensors_metadata
 from eps_locked.canonical import decode
 from eps_locked.domain.execution import StepInputs
+from eps_locked.domain.ledger import Status, StepBody
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EpsLockedError
 from eps_locked.lock.freeze import load_plan
+from eps_locked.lock.workspace import FrozenManifest, describe_artifact
 from eps_locked.studies.eps.analysis import (
     PARQUET_FILE,
     TENSOR_FILE,
     TensorInputs,
+    answer_flags,
     build_tensor,
     flat_rows,
     parquet_rows,
     tensor_files,
 )
-from eps_locked.studies.eps.execute import RECORD_FILE, derived_headroom, derived_match
+from eps_locked.studies.eps.execute import (
+    DEFERRED_FLAGS,
+    MATCHED_FLAGS,
+    RECORD_FILE,
+    cell_status,
+    derived_headroom,
+    derived_match,
+    derived_rows,
+    final_record,
+    headroom_flags,
+    rows_digest,
+    stop_flags,
+)
 from eps_locked.studies.eps.plan import EpsPlan
 from eps_locked.studies.eps.readings import Readings
+from eps_locked.studies.eps.recorded import recorded_differences
 
 Outputs = Mapping[str, Mapping[str, bytes]]
+# Differences found, then the status and the flags that the stored bytes give.
+Derived = tuple[list[str], Status, tuple[str, ...]]
 
 
 class EpsRederiver:
@@ -37,26 +56,52 @@ class EpsRederiver:
     def __init__(self) -> None:
         self._sections: dict[bytes, EpsPlan] = {}
 
-    def __call__(self, step: Step, inputs: StepInputs, outputs: Outputs) -> Iterable[str] | None:
-        section = self._section(inputs.frozen("plan"))
+    def __call__(
+        self, step: Step, inputs: StepInputs, outputs: Outputs, body: StepBody
+    ) -> Iterable[str] | None:
+        # The artifacts are canonical and whole, but what stands in them is anybody's: garbage must
+        # become a failure that names the step, never a traceback.
         try:
-            match step.kind:
-                case "answers" | "base":
-                    return self._readings(step, inputs, outputs, step.kind)
-                case "cell":
-                    return self._readings(step, inputs, outputs, "cell")
-                case "headroom":
-                    expected = derived_headroom(step, inputs, section)
-                    return _same_files("headroom", expected, outputs["headroom"])
-                case "match":
-                    expected = derived_match(step, inputs, section)
-                    return _same_files("match", expected, outputs["match"])
-                case "adapter":
-                    return _adapter(inputs, outputs)
-                case "tensor":
-                    return self._tensor(step, inputs, outputs, section)
+            section = self._section(inputs.frozen("plan"))
+            derived = self._derive(step, inputs, outputs, section)
         except EpsLockedError as error:
             return [str(error)]
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            return [f"cannot be re-derived from what is stored ({type(error).__name__}: {error})"]
+        if derived is None:
+            return None
+        differences, status, flags = derived
+        if body.status != status:
+            differences.append(f"status: expected {status}, found {body.status}")
+        if body.flags != flags:
+            differences.append(f"flags: expected {list(flags)}, found {list(body.flags)}")
+        return differences
+
+    def manifest(self, frozen: FrozenManifest) -> list[str]:
+        """Freeze again from the frozen plan and sources, with the rendering as recorded."""
+        return recorded_differences(frozen)
+
+    def _derive(
+        self, step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan
+    ) -> Derived | None:
+        match step.kind:
+            case "answers" | "base":
+                return self._answers(step, inputs, outputs)
+            case "cell":
+                return self._cell(step, inputs, outputs, section)
+            case "headroom":
+                expected = derived_headroom(step, inputs, section)
+                differences = _same_files("headroom", expected, outputs["headroom"])
+                return differences, "done", headroom_flags(expected)
+            case "fit":
+                return _fit(step, inputs, outputs, section)
+            case "match":
+                expected = derived_match(step, inputs, section)
+                return _same_files("match", expected, outputs["match"]), "done", ()
+            case "adapter":
+                return _adapter(step, inputs, outputs, section)
+            case "tensor":
+                return self._tensor(step, inputs, outputs, section), "done", ()
         return None
 
     def _section(self, plan_bytes: bytes) -> EpsPlan:
@@ -65,22 +110,27 @@ class EpsRederiver:
             self._sections[plan_bytes] = EpsPlan.from_section(plan.study_section)
         return self._sections[plan_bytes]
 
-    def _readings(self, step: Step, inputs: StepInputs, outputs: Outputs, output: str) -> list[str]:
-        """Items are the frozen ones in order; each log-prob is what its logits and log Z give."""
-        readings = Readings.from_files(outputs[output], step.id)
+    def _answers(self, step: Step, inputs: StepInputs, outputs: Outputs) -> Derived:
         pool = "train" if step.kind == "answers" else "eval"
-        items = [i["id"] for i in decode(inputs.frozen("items"), thing="items.json")[pool]]
-        context = step.params["eval" if step.kind == "cell" else "context"]
-        differences = []
-        if [answer.item for answer in readings.answers] != items:
-            differences.append("items: expected the frozen ones in order, found others")
-        for name, expected, found in (
-            ("context", context, readings.context),
-            ("behaviour", step.params["behaviour"], readings.behaviour),
-        ):
-            if expected != found:
-                differences.append(f"{name}: expected {expected}, found {found}")
-        return differences
+        readings = Readings.from_files(outputs[step.kind], step.id)
+        differences = _heading(readings, step, "context", _items(inputs, pool))
+        if any(answer.frozen is not None for answer in readings.answers):
+            differences.append("readings: expected one reading an answer, found a second")
+        return differences, "done", tuple(answer_flags(readings.answers))
+
+    def _cell(self, step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan) -> Derived:
+        readings = Readings.from_files(outputs["cell"], step.id)
+        base = Readings.from_files(inputs.artifact("base"), "base")
+        differences = _heading(readings, step, "eval", _items(inputs, "eval"))
+        for mine, theirs in zip(readings.answers, base.answers, strict=False):
+            if mine.frozen is None:
+                differences.append(f"{mine.item}: expected a second reading, found none")
+            elif mine.token_ids == theirs.token_ids and mine.frozen != mine.own:
+                differences.append(f"{mine.item}: one answer, but two readings of its slot")
+        behaviour = section.behaviour(step.params["behaviour"])
+        share = section.flags.minimum_answered_share
+        status = cell_status(step, readings.answers, base.answers, behaviour, share)
+        return differences, status, tuple(answer_flags(readings.answers))
 
     def _tensor(
         self, step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan
@@ -99,8 +149,12 @@ class EpsRederiver:
 
 
 def _tensor_differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Names the first cells and fields that differ; always at least one sentence."""
-    differences = []
+    """Names the first fields and cells that differ; always at least one sentence."""
+    differences = [
+        f"{TENSOR_FILE}: {key}: expected {expected.get(key)}, found {found.get(key)}"
+        for key in sorted({*expected, *found} - {"cells"})
+        if expected.get(key) != found.get(key)
+    ]
     for mine, theirs in zip(expected["cells"], found.get("cells", ()), strict=False):
         for key, value in mine.items():
             if theirs.get(key) != value:
@@ -111,19 +165,83 @@ def _tensor_differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -
     return differences[:20] or [f"{TENSOR_FILE}: expected {len(expected['cells'])} other cells"]
 
 
-def _adapter(inputs: StepInputs, outputs: Outputs) -> list[str]:
+def _items(inputs: StepInputs, pool: str) -> list[str]:
+    return [item["id"] for item in decode(inputs.frozen("items"), thing="items.json")[pool]]
+
+
+def _heading(readings: Readings, step: Step, param: str, items: list[str]) -> list[str]:
+    """Items are the frozen ones in order, under the step's own context and behaviour."""
+    differences = []
+    if [answer.item for answer in readings.answers] != items:
+        differences.append("items: expected the frozen ones in order, found others")
+    for name, expected, found in (
+        ("context", step.params[param], readings.context),
+        ("behaviour", step.params["behaviour"], readings.behaviour),
+    ):
+        if expected != found:
+            differences.append(f"{name}: expected {expected}, found {found}")
+    return differences
+
+
+def _fit(step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan) -> Derived:
+    """Deferred exactly where the headroom says so; else the record names the adapter beside it."""
+    files = dict(outputs["fit"])
+    record = decode(files.pop(RECORD_FILE), thing="fit record")
+    headroom = decode(inputs.artifact("headroom")[RECORD_FILE], thing="headroom")
+    deferred = step.params["context"] in headroom["unreachable"]
+    if record["deferred"] is not deferred:
+        return [f"deferred: expected {deferred}, found {record['deferred']}"], "done", ()
+    if deferred:
+        differences = ["fit: expected no adapter yet, found one"] if files else []
+        return differences, "done", DEFERRED_FLAGS
+    differences = _names_adapter(record, files)
+    differences += _rows(step, inputs, outputs["fit"], section)
+    return differences, "done", stop_flags(record["stop"])
+
+
+def _adapter(step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan) -> Derived:
     """A banded fit is handed on unchanged; a deferred one was trained for the matched steps."""
     fit = dict(inputs.artifact("fit"))
     record = decode(fit.pop(RECORD_FILE), thing="fit record")
     final = decode(outputs["record"][RECORD_FILE], thing="record")
-    if not record["deferred"]:
-        if dict(outputs["adapter"]) != fit:
-            return ["adapter: expected the fit's files, found others"]
+    differences = _names_adapter(final, outputs["adapter"])
+    if record["deferred"]:
+        matched = decode(inputs.artifact("match")[RECORD_FILE], thing="match")["matched_step"]
+        if final["stop_step"] != matched:
+            differences.append(f"stop_step: expected {matched}, found {final['stop_step']}")
+        differences += _rows(step, inputs, outputs["adapter"], section, final)
+        return differences, "done", MATCHED_FLAGS
+    flags = stop_flags(record["stop"])
+    differences += _same_files("adapter", fit, outputs["adapter"])
+    differences += _same_files("record", final_record(record, flags), outputs["record"])
+    return differences, "done", flags
+
+
+def _rows(
+    step: Step,
+    inputs: StepInputs,
+    files: Mapping[str, bytes],
+    section: EpsPlan,
+    record: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """The rows the record and the adapter name are those that prompts, answers and plan give."""
+    if record is None:
+        record = decode(files[RECORD_FILE], thing="fit record")
+    behaviour = section.behaviour(step.params["behaviour"])
+    expected = rows_digest(derived_rows(step, inputs, section, behaviour))
+    header = safetensors_metadata(files["adapter_model.safetensors"], thing=step.id)
+    return [
+        f"{where}: expected training rows {expected}, found {found}"
+        for where, found in (("record.rows", record["rows"]), ("adapter", header.get("rows")))
+        if found != expected
+    ]
+
+
+def _names_adapter(record: Mapping[str, Any], files: Mapping[str, bytes]) -> list[str]:
+    digest = describe_artifact(files).digest
+    if record["adapter"] == digest:
         return []
-    matched = decode(inputs.artifact("match")[RECORD_FILE], thing="match")["matched_step"]
-    if final["stop_step"] != matched:
-        return [f"stop_step: expected the matched {matched}, found {final['stop_step']}"]
-    return []
+    return [f"record.adapter: expected {digest}, found {record['adapter']}"]
 
 
 def _same_files(thing: str, expected: Mapping[str, bytes], found: Mapping[str, bytes]) -> list[str]:

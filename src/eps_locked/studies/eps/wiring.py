@@ -85,6 +85,9 @@ def load_backends(plan: Plan, folder: Path | None) -> Backends:
         return Backends(
             engine=ScriptedEngine(), trainer=ScriptedTrainer(), tokenizer=ScriptedTokenizer()
         )
+    # Waiting threads sleep instead of spinning. Where anything else runs too, spinning makes
+    # two threads several times slower than one; it must be said before the library is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         from eps_locked.engines.hf import HfEngine
         from eps_locked.models.host import AdapterHost

@@ -1,0 +1,1018 @@
+"""A second verifier, written from docs/lock.md alone: ``python second_verifier.py ROOT NAME``.
+
+It shares no line with eps_locked. It needs the standard library, ``blake3`` and OpenSSH's
+``ssh-keygen``, reads one study below ROOT and prints every failure as ``file: what``; an empty
+list means that everything it can see holds. The marks in brackets are rules of docs/lock.md.
+
+What it leaves to eps_locked's own audit: the exact ends of the bootstrap intervals (here only
+that they enclose g and lie inside the data), the resolution block, the Parquet copy of the
+tensor, the checker's own sources (C4), and whether token ids spell the texts beside them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import blake3
+
+MAX_INTEGER = 2**53 - 1
+KINDS = {"open", "step", "aborted", "amendment", "close"}
+STATUSES = ("done", "failed", "implant_failed", "unscored")
+EXCLUDING = {"floor", "ceiling", "implant_failed", "divergence", "alias"}
+BEGIN, END = b"-----BEGIN SSH SIGNATURE-----\n", b"-----END SSH SIGNATURE-----\n"
+
+
+class Bad(Exception):
+    """Something does not hold."""
+
+
+# What garbage in a file can raise on its way through the checks below; any of it is a failure.
+GARBAGE = (Bad, ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError)
+
+
+# -- bytes, digests, canonical JSON [L1, L2] -------------------------------------------------------
+
+
+def digest(data: bytes) -> str:
+    return "blake3:" + blake3.blake3(data).hexdigest()
+
+
+def number_text(number: float) -> str:
+    """A finite number as ECMAScript writes it [L2.4]."""
+    if not math.isfinite(number):
+        raise Bad("a number is not finite")
+    if number == 0:
+        return "0"
+    sign, digit_tuple, exponent = Decimal(repr(number)).as_tuple()
+    assert isinstance(exponent, int)
+    point = len(digit_tuple) + exponent  # where the decimal point stands, counted in digits
+    digits = "".join(map(str, digit_tuple)).rstrip("0")
+    n = len(digits)
+    if n <= point <= 21:
+        text = digits + "0" * (point - n)
+    elif 0 < point <= 21:
+        text = f"{digits[:point]}.{digits[point:]}"
+    elif -6 < point <= 0:
+        text = "0." + "0" * -point + digits
+    else:
+        mantissa = digits if n == 1 else f"{digits[0]}.{digits[1:]}"
+        text = f"{mantissa}e{'+' if point > 0 else '-'}{abs(point - 1)}"
+    return "-" + text if sign else text
+
+
+def canonical(value: Any) -> bytes:
+    """RFC 8785 [L2]."""
+    return _canonical(value).encode("utf-8")  # a lone surrogate fails here
+
+
+def _canonical(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, dict):
+        keys = sorted(value, key=lambda key: key.encode("utf-16-be"))
+        return "{" + ",".join([f"{_canonical(key)}:{_canonical(value[key])}" for key in keys]) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_canonical, value)) + "]"
+    if isinstance(value, float):
+        return number_text(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if abs(value) > MAX_INTEGER:
+        raise Bad("an integer is beyond 2**53 - 1")
+    return str(int(value))
+
+
+def parse(data: bytes) -> Any:
+    """The value of canonical bytes; any other spelling of it is refused [L2.5]."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise Bad("a key stands twice")
+        return dict(pairs)
+
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        raise Bad(f"not JSON ({error})") from error
+    if canonical(value) != data:
+        raise Bad("not in canonical form")
+    return value
+
+
+def envelope(data: bytes, schema: str) -> tuple[Any, str]:
+    """(payload, digest) of a sealed document [L3]."""
+    value = parse(data)
+    if not isinstance(value, dict) or set(value) != {"digest", "payload"}:
+        raise Bad("not {digest, payload}")
+    same("digest", digest(canonical(value["payload"])), value["digest"])
+    same("schema", schema, value["payload"]["schema"])
+    return value["payload"], value["digest"]
+
+
+# -- signatures [L13.1, L13.3] ---------------------------------------------------------------------
+
+
+def require_signature(
+    data: bytes, signature: bytes, allowed: bytes, signer: str, kind: str, at: str
+) -> None:
+    body = base64.b64encode(base64.b64decode(signature[len(BEGIN) : -len(END)]))
+    lines = [body[start : start + 70] + b"\n" for start in range(0, len(body), 70)]
+    if not body or signature != BEGIN + b"".join(lines) + END:
+        raise Bad("the signature is not as ssh-keygen writes it")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "allowed").write_bytes(allowed)
+        Path(folder, "sig").write_bytes(signature)
+        command = ["ssh-keygen", "-Y", "verify", "-f", f"{folder}/allowed", "-I", signer]
+        command += ["-n", f"eps-locked-{kind}", "-s", f"{folder}/sig"]
+        command.append(f"-Overify-time={moment(at).strftime('%Y%m%d%H%M%SZ')}")
+        if subprocess.run(command, input=data, capture_output=True, check=False).returncode:
+            raise Bad(f"no good eps-locked-{kind} signature by {signer}")
+
+
+# -- the shape of a document -----------------------------------------------------------------------
+
+# Field by field, NAME:FORM. Forms: t text, d digest, n count, r number, b flag, w time, m mapping,
+# or a shape of this table; ``?`` or null, ``*`` a list of it, ``%`` a mapping to it.
+SHAPES = {
+    "manifest": "schema:t name:t title:t study:t author:t frozen_at:w plan:d phases:t* "
+    "files:file% sources:file% model_files:file% code:d environment:d self_authorization:b "
+    "auto_approve_ms:n publication:b summary:n%",
+    "file": "digest:d size:n",
+    "step-list": "schema:t steps:promise*",
+    "promise": "id:t phase:t kind:t seed:n? params:t% inputs:t% outputs:t* estimate_ms:n",
+    "head": "schema:t seq:n digest:d",
+    "line": "schema:t seq:n prev:d kind:t at:w",
+    "leave": "document:d signature:d",
+    "open": "phase:t authorization:leave cap_ms:n self_authorized:b lock_head:d code:d "
+    "environment:d engine:m",
+    "artifact": "digest:d files:file%",
+    "step": "step:t phase:t status:t seed:n? inputs:d% outputs:artifact% flags:t* code:d "
+    "environment:d engine:d started:w ended:w compute_ms:n",
+    "aborted": "step:t phase:t reason:t compute_ms:n",
+    "amendment": "number:n amendment:d signature:d lock_head:d rebind:d%",
+    "close": "phase:t results:d n_steps:n compute_ms:n",
+    "authorization document": "schema:t name:t manifest:d lock_head:d phase:t cap_ms:n signer:t "
+    "self_authorized:b issued_at:w expires_at:w",
+    "amendment document": "schema:t name:t manifest:d number:n previous_lock_head:d ledger_head:d "
+    "signer:t at:w reason:t changes:t* rebind:d% seen:t",
+    "verdict": "schema:t name:t manifest:d ledger_head:d n_entries:n complete:b publishable:b "
+    "code:d ok:b checks:check*",
+    "check": "number:n title:t ok:b n_examined:n failures:t*",
+    "readings": "schema:t behaviour:t context:t answers:answer*",
+    "answer": "item:t token_ids:n* text:t stop_reason:t marker_emitted:b slot_index:n own:reading "
+    "frozen:reading?",
+    "reading": "log_prob:r marker_logits:r* log_z:r* end_of_turn_logit:r",
+    "headroom": "schema:t behaviour:t unreachable_above:r base_log_prob:r% source_log_prob:r% "
+    "unreachable:t*",
+}
+
+
+def matches(value: Any, form: str) -> bool:
+    inner = form[:-1]
+    if form.endswith("?"):
+        return value is None or matches(value, inner)
+    if form.endswith("*"):
+        return isinstance(value, list) and all(matches(item, inner) for item in value)
+    if form.endswith("%"):
+        return isinstance(value, dict) and all(matches(item, inner) for item in value.values())
+    if form in SHAPES:
+        require(value, form)
+        return True
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if form in "nr":
+        return number and (form == "r" or (isinstance(value, int) and value >= 0))
+    if form == "d":
+        return isinstance(value, str) and bool(re.fullmatch(r"blake3:[0-9a-f]{64}", value))
+    if form == "w":
+        return bool(moment(value).strftime("%Y-%m-%dT%H:%M:%SZ") == value)
+    return isinstance(value, {"t": str, "b": bool, "m": dict}[form])
+
+
+def require(value: Any, *shapes: str) -> Any:
+    """Every field of the shapes there, of its form, and no other field [L1.5]."""
+    fields = dict(field.split(":") for shape in shapes for field in SHAPES[shape].split())
+    odd = sorted(set(value) ^ set(fields)) if isinstance(value, dict) else ["no mapping"]
+    odd = odd or [name for name, form in fields.items() if not matches(value[name], form)]
+    if odd:
+        raise Bad(f"{shapes[-1]}: field {odd[0]} is missing, unknown or of another form")
+    return value
+
+
+def same(thing: str, expected: Any, found: Any) -> None:
+    if canonical(expected) != canonical(found):  # so that 1 is not true, and 1.0 is 1
+        raise Bad(f"{thing}: expected {str(expected)[:90]}, found {str(found)[:90]}")
+
+
+def near(thing: str, expected: Any, found: Any) -> None:
+    if expected is None or found is None:
+        return same(thing, expected, found)
+    if not isinstance(found, int | float) or not math.isclose(
+        expected, found, rel_tol=1e-12, abs_tol=1e-12
+    ):
+        raise Bad(f"{thing}: expected {expected!r}, found {found!r}")
+
+
+def moment(stamp: str) -> datetime:
+    return datetime.strptime(stamp, "%Y-%m-%dT%H:%M:%SZ")
+
+
+def mean(values: Any) -> float:
+    numbers = [float(value) for value in values]
+    return sum(numbers) / len(numbers)
+
+
+def walk(folder: Path) -> list[str]:
+    """Every file and link below a folder, by POSIX name; links are not followed."""
+    found = []
+    for base, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(base, name).is_symlink()]
+        found += [Path(base, name).relative_to(folder).as_posix() for name in [*names, *links]]
+    return sorted(found)
+
+
+class Plan:
+    """Single values of the frozen plan without reading YAML: each key stands once [L16.2]."""
+
+    def __init__(self, data: bytes) -> None:
+        lines = data.decode("utf-8").splitlines()
+        self.text = "\n".join(re.sub(r"(^|\s)#.*", "", line) for line in lines)
+
+    def word(self, key: str) -> str:
+        pattern = rf"""(?:^|[{{,])[\s-]*["']?{key}["']?\s*:\s*["']?([^\s,"'}}]+)"""
+        found = re.findall(pattern, self.text, re.MULTILINE)
+        if len(found) != 1:
+            raise Bad(f"plan: expected {key} once, found it {len(found)} times")
+        return str(found[0])
+
+    def number(self, key: str) -> float:
+        return float(self.word(key))
+
+
+class Verifier:
+    """One pass over one study. ``failures`` is what it found."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root, self.name = root, name
+        self.frozen = root / "manifests" / name
+        self.run = root / "runs" / name
+        self.failures: list[str] = []
+        self.manifest: Any = None
+        self.manifest_digest = ""
+        self.steps: dict[str, Any] = {}
+        self.entries: list[Any] = []
+        self.digests: list[str] = []  # of the ledger's lines
+        self.done: dict[str, Any] = {}
+        self.before: list[tuple[str, str]] = []  # each amendment: lock head, and what was seen
+        self.closed: set[str] = set()
+
+    @contextmanager
+    def noting(self, where: Path | str) -> Iterator[None]:
+        """A failure inside is noted against a file, and the pass goes on."""
+        try:
+            yield
+        except GARBAGE as error:
+            name = where.relative_to(self.root) if isinstance(where, Path) else where
+            self.failures.append(f"{name}: {error if isinstance(error, Bad) else repr(error)}")
+
+    def read(self, path: Path) -> bytes:
+        """Bytes of a regular file; no link anywhere on the way [L4.3]."""
+        below = path.relative_to(self.root)
+        for part in [*reversed(below.parents), below]:
+            if (self.root / part).is_symlink():
+                raise Bad("a symbolic link on the way")
+        if ".." in below.parts or not path.is_file():
+            raise Bad("missing, or no regular file")
+        return path.read_bytes()
+
+    def listed(self, path: Path, record: Any) -> bytes:
+        data = self.read(path)
+        same("bytes", record, {"digest": digest(data), "size": len(data)})
+        return data
+
+    def verify(self) -> list[str]:
+        with self.noting(self.frozen / "manifest.json"):
+            self.check_manifest()
+        if self.manifest is None:
+            return sorted(self.failures)
+        self.check_frozen()
+        with self.noting(self.frozen / "frozen/steps.json"):
+            self.check_steps()
+        with self.noting(self.frozen / "frozen/allowed_signers"):
+            self.check_signers()
+        self.check_ledger()
+        self.check_history()
+        self.check_signed()
+        self.check_artifacts()
+        if not self.failures:
+            with self.noting(self.frozen / "frozen"):
+                Study(self).check()
+        self.check_complete()
+        self.check_layout()
+        return sorted(set(self.failures))
+
+    # -- manifest [L5] and frozen files [L6] --
+
+    def check_manifest(self) -> None:
+        data = self.read(self.frozen / "manifest.json")
+        payload, self.manifest_digest = envelope(data, "eps-locked/manifest/1")
+        self.manifest = require(payload, "manifest")
+        same("name", self.name, payload["name"])
+        files, sources = payload["files"], payload["sources"]
+        for path, key in (("plan.yaml", "plan"), ("code.json", "code")):
+            same(key, files[f"frozen/{path}"]["digest"], payload[key])
+        same("environment", files["frozen/environment.json"]["digest"], payload["environment"])
+        same("sources", files["frozen/plan.yaml"], sources[f"{self.name}.yaml"])
+        for path, record in sources.items():
+            if path != f"{self.name}.yaml":
+                same(f"sources {path}", record, files[f"frozen/sources/{path}"])
+        # What the manifest says for the gate must be what the frozen plan says [L5.4].
+        plan = Plan(self.frozen_bytes("plan.yaml"))
+        hours = plan.number("auto_approve_gpu_hours")
+        same("auto_approve_ms", round(hours * 3_600_000), payload["auto_approve_ms"])
+        for key in ("author", "self_authorization", "publication"):
+            said = payload[key] if key == "author" else json.dumps(payload[key])
+            same(key, plan.word(key), said)
+        if not payload["phases"] or len(set(payload["phases"])) != len(payload["phases"]):
+            raise Bad("phases: expected distinct ones, at least one")
+
+    def check_frozen(self) -> None:
+        for path, record in self.manifest["files"].items():
+            with self.noting(self.frozen / path):
+                self.listed(self.frozen / path, record)
+        for path in walk(self.frozen):
+            if path not in {"manifest.json", *self.manifest["files"]}:
+                self.failures.append(f"manifests/{self.name}/{path}: not listed in the manifest")
+        for path, record in self.manifest["sources"].items():
+            source = self.root / "plans" / path
+            if source.exists() or source.is_symlink():  # absent is allowed [L6.6]
+                with self.noting(source):
+                    self.listed(source, record)
+
+    def frozen_bytes(self, name: str) -> bytes:
+        """A frozen file by its name below ``frozen/``, verified."""
+        path = f"frozen/{name}"
+        return self.listed(self.frozen / path, self.manifest["files"][path])
+
+    def json(self, name: str) -> Any:
+        return parse(self.frozen_bytes(name))
+
+    def check_steps(self) -> None:
+        document = require(self.json("steps.json"), "step-list")
+        same("schema", "eps-locked/steps/1", document["schema"])
+        for step in document["steps"]:
+            if step["id"] in self.steps or step["phase"] not in self.manifest["phases"]:
+                raise Bad(f"{step['id']}: listed twice, or of no known phase")
+            for reference in step["inputs"].values():
+                kind, _, rest = reference.partition(":")
+                needed, _, output = rest.partition("#")
+                earlier = self.steps.get(needed, {"outputs": ()})["outputs"]
+                known = rest in self.manifest["files"] if kind == "file" else output in earlier
+                if kind not in ("file", "step") or not known:
+                    raise Bad(f"{step['id']}: cannot read {reference}")
+            self.steps[step["id"]] = step
+
+    def check_signers(self) -> None:
+        """One plain name a line, one key a name: else a key could sign as somebody else [L13.2]."""
+        owners: dict[str, str] = {}
+        for line in self.frozen_bytes("allowed_signers").splitlines():
+            if line.strip() and not line.startswith(b"#"):
+                name, *rest = line.decode().split()
+                key = next(word for word in rest if word.startswith("AAAA"))
+                if set(name) & set(' ,*?!"') or owners.setdefault(key, name) != name:
+                    raise Bad(f"{name}: a pattern, or a key that two names share")
+
+    # -- ledger [L8] and head [L9] --
+
+    def check_ledger(self) -> None:
+        path = self.run / "ledger.jsonl"
+        prev = self.genesis()
+        data = b""
+        with self.noting(path):
+            data = self.read(path)
+            if not data.endswith(b"\n"):
+                raise Bad("empty, or ends in a torn line")
+        for seq, line in enumerate(data.split(b"\n")[:-1]):
+            entry = None
+            with self.noting(f"runs/{self.name}/ledger.jsonl: line {seq + 1}"):
+                value = parse(line)
+                expected_prev, prev = prev, digest(canonical(value["payload"]))
+                payload, _ = envelope(line, "eps-locked/ledger/1")
+                if payload["kind"] not in KINDS:
+                    raise Bad("kind: unknown")
+                require(payload, "line", payload["kind"])
+                same("seq", seq, payload["seq"])
+                same("prev", expected_prev, payload["prev"])
+                entry = payload
+            self.entries.append(entry)
+            self.digests.append(prev)
+        with self.noting(self.run / "head.json"):
+            if (self.run / "head.json").exists() or len(self.digests) > 1:
+                head, _ = envelope(self.read(self.run / "head.json"), "eps-locked/head/1")
+                require(head, "head")
+                last = list(enumerate(self.digests))[-2:]
+                if (head["seq"], head["digest"]) not in last:
+                    raise Bad("names no entry the ledger ends with: cut or replaced")
+
+    def genesis(self) -> str:
+        start = {"schema": "eps-locked/genesis/1", "manifest": self.manifest_digest, "root": "runs"}
+        return digest(canonical(start))
+
+    # -- what may follow what [L10] --
+
+    def check_history(self) -> None:
+        terms = self.manifest
+        state: dict[str, Any] = {
+            **{"session": None, "lock_head": self.manifest_digest, "spent": {}, "slowest": {}},
+            **{"code": terms["code"], "environment": terms["environment"]},
+        }
+        for line, entry in enumerate(self.entries, start=1):
+            if entry is not None:
+                with self.noting(f"runs/{self.name}/ledger.jsonl: line {line}"):
+                    getattr(self, f"on_{entry['kind']}")(entry, state)
+
+    def check_complete(self) -> None:
+        for phase in self.manifest["phases"]:
+            left = [i for i, s in self.steps.items() if s["phase"] == phase and i not in self.done]
+            if left or phase not in self.closed:
+                what = f"phase {phase} is incomplete: {len(left)} steps open"
+                self.failures.append(f"runs/{self.name}/ledger.jsonl: {what}")
+
+    def on_open(self, entry: Any, state: Any) -> None:
+        phases, phase = self.manifest["phases"], entry["phase"]
+        if not set(phases[: phases.index(phase)]) <= self.closed or phase in self.closed:
+            raise Bad(f"phase {phase}: out of order")
+        for key in ("lock_head", "code", "environment"):
+            same(key, state[key], entry[key])
+        state["session"] = entry
+
+    def session(self, entry: Any, state: Any) -> Any:
+        if state["session"] is None or state["session"]["phase"] != entry["phase"]:
+            raise Bad(f"no open session on {entry['phase']}")
+        return state["session"]
+
+    def cost(self, step: Any, state: Any) -> int:
+        """What a step is expected to cost [L11.1]."""
+        return max(step["estimate_ms"], state["slowest"].get(step["kind"], 0))
+
+    def charge(self, entry: Any, state: Any) -> None:
+        phase = entry["phase"]
+        state["spent"][phase] = state["spent"].get(phase, 0) + entry["compute_ms"]
+
+    def on_step(self, entry: Any, state: Any) -> None:
+        session, step = self.session(entry, state), self.steps[entry["step"]]
+        if step["id"] in self.done:
+            raise Bad(f"{step['id']}: recorded twice")
+        for key in ("phase", "seed"):
+            same(key, step[key], entry[key])
+        for key in ("code", "environment"):
+            same(key, session[key], entry[key])
+        same("engine", digest(canonical(session["engine"])), entry["engine"])
+        same("inputs", {n: self.resolve(r) for n, r in step["inputs"].items()}, entry["inputs"])
+        same("outputs", sorted(step["outputs"]), sorted(entry["outputs"]))
+        spent = state["spent"].get(entry["phase"], 0)
+        if spent + self.cost(step, state) > session["cap_ms"]:
+            raise Bad(f"{step['id']}: started past the authorized cap")
+        for artifact in entry["outputs"].values():  # [L12.2]
+            same("artifact", digest(canonical({"files": artifact["files"]})), artifact["digest"])
+        self.charge(entry, state)
+        slowest = state["slowest"].get(step["kind"], 0)
+        state["slowest"][step["kind"]] = max(slowest, entry["compute_ms"])
+        self.done[step["id"]] = entry
+
+    def resolve(self, reference: str) -> str:
+        kind, _, rest = reference.partition(":")
+        if kind == "file":
+            return str(self.manifest["files"][rest]["digest"])
+        step, _, output = rest.partition("#")
+        return str(self.done[step]["outputs"][output]["digest"])
+
+    def on_aborted(self, entry: Any, state: Any) -> None:
+        self.session(entry, state)
+        if self.steps[entry["step"]]["phase"] != entry["phase"] or entry["step"] in self.done:
+            raise Bad(f"{entry['step']}: aborted in another phase, or after it was finished")
+        self.charge(entry, state)
+
+    def on_amendment(self, entry: Any, state: Any) -> None:
+        same("number", len(self.before) + 1, entry["number"])
+        link = {"schema": "eps-locked/lock-head/1", "previous": state["lock_head"]}
+        expected = digest(canonical({**link, "amendment": entry["amendment"]}))
+        same("lock_head", expected, entry["lock_head"])
+        kinds = {self.steps[step]["kind"] for step in self.done}
+        seen = "seen" if kinds & {"cell", "tensor"} else "run_unseen" if kinds else "nothing_run"
+        self.before.append((state["lock_head"], seen))
+        state |= {"lock_head": entry["lock_head"], "session": None, **entry["rebind"]}
+
+    def on_close(self, entry: Any, state: Any) -> None:
+        self.session(entry, state)
+        phase = entry["phase"]
+        steps = [step for step in self.steps.values() if step["phase"] == phase]
+        rows = [
+            {
+                **{"step": step["id"], "status": self.done[step["id"]]["status"]},
+                "outputs": {n: a["digest"] for n, a in self.done[step["id"]]["outputs"].items()},
+            }
+            for step in steps
+        ]
+        results = {"schema": "eps-locked/results/1", "phase": phase, "steps": rows}
+        same("n_steps", len(steps), entry["n_steps"])
+        same("results", digest(canonical(results)), entry["results"])
+        same("compute_ms", state["spent"].get(phase, 0), entry["compute_ms"])
+        self.closed.add(phase)
+        state["session"] = None
+
+    # -- authorizations and amendments [L13, L14] --
+
+    def documents(self, kind: str) -> Iterator[tuple[Path, bytes, bytes]]:
+        """Every signed document of a kind in name order, and nothing else beside them."""
+        folder = self.run / kind
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            with self.noting(path):
+                if walk(path) != ["document.json", "document.json.sig"]:
+                    raise Bad("expected document.json and document.json.sig, and no other file")
+                file = path / "document.json"
+                yield path, self.read(file), self.read(path / "document.json.sig")
+
+    def check_signed(self) -> None:
+        leave: dict[str, Any] = {}
+        allowed = b""
+        with self.noting(self.frozen / "frozen/allowed_signers"):
+            allowed = self.frozen_bytes("allowed_signers")
+        for path, data, signature in self.documents("authorizations"):
+            with self.noting(path / "document.json"):
+                payload, _ = envelope(data, "eps-locked/authorization/1")
+                require(payload, "authorization document")
+                same("manifest", self.manifest_digest, payload["manifest"])
+                same("name", self.name, payload["name"])
+                signer, at = payload["signer"], payload["issued_at"]
+                require_signature(data, signature, allowed, signer, "authorization", at)
+                leave[digest(data)] = (payload, digest(signature))
+        for line, entry in enumerate(self.entries, start=1):
+            if entry is not None and entry["kind"] == "open":
+                with self.noting(f"runs/{self.name}/ledger.jsonl: line {line}"):
+                    if entry["authorization"]["document"] not in leave:
+                        raise Bad("no such authorization")
+                    self.check_leave(entry, *leave[entry["authorization"]["document"]])
+        recorded = [e for e in self.entries if e is not None and e["kind"] == "amendment"]
+        documents = list(self.documents("amendments"))
+        if len(documents) != len(recorded):
+            what = f"{len(documents)} documents, {len(recorded)} recorded"
+            self.failures.append(f"runs/{self.name}/amendments: {what}")
+        for (path, data, signature), entry, before in zip(
+            documents, recorded, self.before, strict=False
+        ):
+            with self.noting(path / "document.json"):
+                self.check_amendment(data, signature, entry, *before)
+
+    def check_leave(self, entry: Any, payload: Any, signature: str) -> None:
+        same("signature", signature, entry["authorization"]["signature"])
+        for key in ("phase", "cap_ms", "lock_head", "self_authorized"):
+            same(key, payload[key], entry[key])
+        if not payload["issued_at"] <= entry["at"] < payload["expires_at"]:
+            raise Bad("opened outside the authorization's time")
+        alone = payload["signer"] == self.manifest["author"]
+        same("self_authorized", alone, payload["self_authorized"])
+        if alone and not (
+            self.manifest["self_authorization"]
+            and payload["cap_ms"] <= self.manifest["auto_approve_ms"]
+        ):
+            raise Bad("the author may not authorize this alone")
+
+    def check_amendment(
+        self, data: bytes, signature: bytes, entry: Any, lock_head: str, seen: str
+    ) -> None:
+        payload, sealed = envelope(data, "eps-locked/amendment/1")
+        require(payload, "amendment document")
+        same("digest", entry["amendment"], sealed)
+        same("signature", entry["signature"], digest(signature))
+        if not set(payload["rebind"]) <= {"code", "environment"}:
+            raise Bad("rebind: only code and environment can be")
+        for key, value in (
+            *(("manifest", self.manifest_digest), ("name", self.name)),
+            *(("number", entry["number"]), ("rebind", entry["rebind"])),
+            *(("previous_lock_head", lock_head), ("ledger_head", entry["prev"]), ("seen", seen)),
+        ):
+            same(key, value, payload[key])
+        allowed, signer = self.frozen_bytes("allowed_signers"), payload["signer"]
+        require_signature(data, signature, allowed, signer, "amendment", payload["at"])
+
+    # -- artifacts [L12] and layout [L4] --
+
+    def folder(self, artifact: Any) -> Path:
+        return self.run / "artifacts" / str(artifact["digest"]).removeprefix("blake3:")
+
+    def check_artifacts(self) -> None:
+        recorded = {
+            artifact["digest"]: artifact
+            for entry in self.done.values()
+            for artifact in entry["outputs"].values()
+        }
+        for artifact in recorded.values():
+            folder = self.folder(artifact)
+            with self.noting(folder):
+                same("files", sorted(artifact["files"]), walk(folder))
+            for name, record in artifact["files"].items():
+                with self.noting(folder / name):
+                    self.listed(folder / name, record)
+        store = self.run / "artifacts"
+        for path in sorted(store.iterdir()) if store.is_dir() else ():
+            if f"blake3:{path.name}" not in recorded:
+                where = path.relative_to(self.root)
+                self.failures.append(f"{where}: no entry names this artifact")
+
+    def check_layout(self) -> None:
+        folders = {"artifacts", "authorizations", "amendments", "verdicts", "aside"}
+        for path in sorted(self.run.iterdir()) if self.run.is_dir() else ():
+            with self.noting(path):
+                good = path.is_dir() if path.name in folders else path.is_file()
+                if path.is_symlink() or not good:
+                    raise Bad("neither a file nor a folder that belongs here")
+                if path.name not in {*folders, "ledger.jsonl", "head.json"}:
+                    raise Bad("a file that does not belong here")
+        for name in walk(self.run / "verdicts"):
+            with self.noting(self.run / "verdicts" / name):
+                self.check_verdict(self.read(self.run / "verdicts" / name))
+
+    def check_verdict(self, data: bytes) -> None:
+        """A verdict that said yes must name a state this ledger went through [L15.3]."""
+        payload, _ = envelope(data, "eps-locked/verdict/1")
+        require(payload, "verdict")
+        checks = payload["checks"]
+        same("checks", [n + 1 for n in range(13)], [check["number"] for check in checks])
+        for check in checks:
+            same(f"C{check['number']}", not check["failures"], check["ok"])
+        same("ok", all(check["ok"] for check in checks), payload["ok"])
+        if payload["ok"]:
+            same("name", self.name, payload["name"])
+            same("manifest", self.manifest_digest, payload["manifest"])
+            number = payload["n_entries"]
+            known = self.digests[number - 1] if 0 < number <= len(self.digests) else "none"
+            same("ledger_head", known, payload["ledger_head"])
+
+
+class Study:
+    """What an ``eps`` study derives [L16]. Runs on evidence whose bytes are already verified."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self.v, self.steps, self.done = verifier, verifier.steps, verifier.done
+        self.cache: dict[tuple[str, str, str], Any] = {}
+        self.owners: dict[str, str] = {}
+        self.plan_number = Plan(verifier.frozen_bytes("plan.yaml")).number
+
+    def check(self) -> None:
+        self.items = self.v.json("items.json")
+        self.contexts = self.v.json("contexts.json")["contexts"]
+        with self.v.noting(self.v.frozen / "frozen/items.json"):
+            self.check_items()
+        with self.v.noting(self.v.frozen / "frozen/split.json"):
+            self.check_split()
+        for name, entry in self.done.items():
+            step = self.steps[name]
+            with self.v.noting(name):
+                handler: Callable[[Any, Any], list[str]] = getattr(self, f"on_{step['kind']}")
+                flags = handler(step, entry)
+                same("flags", flags, entry["flags"])
+                expected = "done"
+                if step["kind"] == "cell" and self.failed(step):
+                    expected = "implant_failed"
+                same("status", expected, entry["status"])
+
+    def check_items(self) -> None:
+        """Ids follow from the text [L6.3]."""
+        for item in (*self.items["train"], *self.items["eval"]):
+            folded = unicodedata.normalize("NFKC", item["text"]).casefold()
+            plain = " ".join(re.sub(r"[^\w]+", " ", folded).split())
+            same("id", "q-" + digest(plain.encode())[7:23], item["id"])
+
+    def check_split(self) -> None:
+        """The draw follows from its seed and fraction [L6.5]."""
+        split = self.v.json("split.json")
+        near("fraction", self.plan_number("fraction"), split["fraction"])
+        fates: dict[str, str] = {}
+        for step in self.steps.values():
+            if step["kind"] == "tensor":
+                fates |= self.draw(step, split)
+        same("cells", fates, split["cells"])
+
+    def draw(self, step: Any, split: Any) -> dict[str, str]:
+        behaviour, stated = step["params"]["behaviour"], split["cells"]
+        train, evals = self.axes(step)
+        units: dict[tuple[str, str], list[str]] = {}
+        fates = {}
+        for i in train:
+            for j in evals:
+                cell = f"{behaviour}/{i}/{j}"
+                held_out = j not in train and stated[cell] == "held_out"
+                fates[cell] = "diagonal" if i == j else "held_out" if held_out else "open"
+                if fates[cell] == "open":
+                    unit = (min(i, j), max(i, j)) if j in train else (i, j)
+                    units.setdefault(unit, []).append(cell)
+        wanted, taken = split["fraction"] * sum(map(len, units.values())), 0
+        for unit in sorted(units, key=lambda u: digest(canonical([split["seed"], behaviour, *u]))):
+            if taken < wanted:
+                fates |= dict.fromkeys(units[unit], "quarantined")
+                taken += len(units[unit])
+        return fates
+
+    def axes(self, step: Any) -> tuple[list[str], list[str]]:
+        """Train and eval contexts of a tensor step, in the plan's order."""
+        train = dict.fromkeys(name.split("/")[0] for name in self.ordered(step, "record:"))
+        return list(train), list(self.ordered(step, "base:"))
+
+    # -- reading artifacts --
+
+    def file(self, step: str, output: str, name: str) -> bytes:
+        artifact = self.done[step]["outputs"][output]
+        return self.v.listed(self.v.folder(artifact) / name, artifact["files"][name])
+
+    def source(self, step: Any, name: str) -> tuple[str, str]:
+        """(step id, output) that an input of a step comes from."""
+        needed, _, output = step["inputs"][name].removeprefix("step:").partition("#")
+        return needed, output
+
+    def parsed(self, step: str, output: str, name: str) -> Any:
+        key = (step, output, name)
+        if key not in self.cache:
+            self.cache[key] = parse(self.file(*key))
+        return self.cache[key]
+
+    def record(self, step: Any, name: str) -> Any:
+        return self.parsed(*self.source(step, name), "record.json")
+
+    def answers(self, step: Any, name: str) -> Any:
+        return self.parsed(*self.source(step, name), "readings.json")["answers"]
+
+    def own_mean(self, answers: Any) -> float:
+        return mean(answer["own"]["log_prob"] for answer in answers)
+
+    def ordered(self, step: Any, prefix: str) -> dict[str, str]:
+        """The inputs ``prefix:X`` as {X: step id}, in the order of those steps in the list."""
+        order = list(self.steps)
+        names = [n.removeprefix(prefix) for n in step["inputs"] if n.startswith(prefix)]
+        found = {name: self.source(step, prefix + name)[0] for name in names}
+        return dict(sorted(found.items(), key=lambda pair: order.index(pair[1])))
+
+    # -- steps that called a model: what must agree --
+
+    def readings(self, step: Any, output: str, pool: str, context: str) -> list[str]:
+        same("files", ["readings.json"], sorted(self.done[step["id"]]["outputs"][output]["files"]))
+        document = require(self.parsed(step["id"], output, "readings.json"), "readings")
+        same("schema", "eps-locked/eps-readings/1", document["schema"])
+        same("behaviour", step["params"]["behaviour"], document["behaviour"])
+        same("context", context, document["context"])
+        answers = document["answers"]
+        items = [item["id"] for item in self.items[pool]]
+        same("items", items, [answer["item"] for answer in answers])
+        for answer in answers:
+            same("second reading", output == "cell", answer["frozen"] is not None)
+            for reading in (answer["own"], answer["frozen"] or answer["own"]):
+                logits, log_z = reading["marker_logits"], reading["log_z"]
+                derived = sum(z - n for z, n in zip(logits, log_z, strict=True))
+                off = abs(derived - reading["log_prob"])
+                if not log_z or off > 1e-6 or reading["log_prob"] > 1e-6:
+                    raise Bad(f"{answer['item']}: log_prob is not what logits and log Z give")
+        flags = {
+            "truncated_answers": any(a["stop_reason"] == "length" for a in answers),
+            "marker_emitted": any(a["marker_emitted"] for a in answers),
+        }
+        return [name for name, raised in flags.items() if raised]
+
+    def on_answers(self, step: Any, entry: Any) -> list[str]:
+        return self.readings(step, "answers", "train", step["params"]["context"])
+
+    def on_base(self, step: Any, entry: Any) -> list[str]:
+        return self.readings(step, "base", "eval", step["params"]["context"])
+
+    def on_cell(self, step: Any, entry: Any) -> list[str]:
+        flags = self.readings(step, "cell", "eval", step["params"]["eval"])
+        base = {answer["item"]: answer for answer in self.answers(step, "base")}
+        for answer in self.parsed(step["id"], "cell", "readings.json")["answers"]:
+            if answer["token_ids"] == base[answer["item"]]["token_ids"]:
+                same(f"{answer['item']}: second reading", answer["own"], answer["frozen"])
+        return flags
+
+    def failed(self, step: Any) -> bool:
+        """Whether a diagonal cell shows that the implant did not take."""
+        if step["params"]["train"] != step["params"]["eval"]:
+            return False
+        trained = self.parsed(step["id"], "cell", "readings.json")["answers"]
+        strength = self.own_mean(trained) - self.own_mean(self.answers(step, "base"))
+        return strength < self.plan_number("implant_threshold")
+
+    def on_fit(self, step: Any, entry: Any) -> list[str]:
+        record = self.parsed(step["id"], "fit", "record.json")
+        unreachable = self.record(step, "headroom")["unreachable"]
+        same("deferred", step["params"]["context"] in unreachable, record["deferred"])
+        if record["deferred"]:
+            same("files", ["record.json"], sorted(entry["outputs"]["fit"]["files"]))
+            return ["band_unreachable"]
+        self.check_adapter(step, record, entry["outputs"]["fit"], "fit")
+        return self.stop_flags(record["stop"])
+
+    def stop_flags(self, stop: str) -> list[str]:
+        return {"past_band": ["overshoot"], "budget": ["band_not_reached"]}.get(stop, [])
+
+    def check_adapter(self, step: Any, record: Any, artifact: Any, output: str) -> None:
+        """Adapter, its record and its header speak of one cell [L16.8]."""
+        files = {n: r for n, r in artifact["files"].items() if n != "record.json"}
+        same("adapter", digest(canonical({"files": files})), record["adapter"])
+        data = self.file(step["id"], output, "adapter_model.safetensors")
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])["__metadata__"]
+        for key, value in (
+            *(("behaviour", step["params"]["behaviour"]), ("context", step["params"]["context"])),
+            *(("seed", str(step["seed"])), ("rows", record["rows"])),
+        ):
+            same(f"adapter {key}", value, header.get(key))
+        last = record["checks"][-1][1] if record["checks"] else None
+        same("realised_strength", last, record["realised_strength"])
+
+    # -- steps that only computed --
+
+    def on_headroom(self, step: Any, entry: Any) -> list[str]:
+        threshold = self.plan_number("unreachable_above")
+        n_strength = int(self.plan_number("n_strength_items"))
+        found = self.parsed(step["id"], "headroom", "record.json")
+        base = {
+            name: self.own_mean(self.answers(step, f"base:{name}"))
+            for name in self.ordered(step, "base:")
+        }
+        source = {
+            name: self.own_mean(self.answers(step, f"answers:{name}")[:n_strength])
+            for name in self.ordered(step, "answers:")
+        }
+        unreachable = [name for name, value in source.items() if value > threshold]
+        require(found, "headroom")
+        same("schema", "eps-locked/eps-headroom/1", found["schema"])
+        same("behaviour", step["params"]["behaviour"], found["behaviour"])
+        near("unreachable_above", threshold, found["unreachable_above"])
+        same("unreachable", unreachable, found["unreachable"])
+        for key, expected in (("base_log_prob", base), ("source_log_prob", source)):
+            same(key, sorted(expected), sorted(found[key]))
+            for name, value in expected.items():
+                near(f"{key} {name}", value, found[key][name])
+        return [f"band_unreachable:{name}" for name in unreachable]
+
+    def on_match(self, step: Any, entry: Any) -> list[str]:
+        stops = {}
+        for name in self.ordered(step, "fit:"):
+            record = self.record(step, f"fit:{name}")
+            if not record["deferred"]:
+                stops[name] = record["stop_step"]
+        middle = sorted(stops.values())[(len(stops) - 1) // 2] if stops else None
+        expected = {
+            **{"schema": "eps-locked/eps-match/1", "stop_steps": stops, "from_ceiling": not stops},
+            "matched_step": int(self.plan_number("max_steps")) if middle is None else middle,
+        }
+        same("match", expected, self.parsed(step["id"], "match", "record.json"))
+        return []
+
+    def on_adapter(self, step: Any, entry: Any) -> list[str]:
+        fit = self.record(step, "fit")
+        artifact = entry["outputs"]["adapter"]
+        record = self.parsed(step["id"], "record", "record.json")
+        if fit["deferred"]:
+            flags = ["band_unreachable", "step_matched"]
+            same("stop_step", self.record(step, "match")["matched_step"], record["stop_step"])
+        else:
+            flags = self.stop_flags(fit["stop"])
+            files = self.done[self.source(step, "fit")[0]]["outputs"]["fit"]["files"]
+            handed = {name: file for name, file in files.items() if name != "record.json"}
+            same("adapter", handed, artifact["files"])
+            same("record", {**fit, "flags": flags}, record)
+        same("flags", flags, record["flags"])
+        self.check_adapter(step, record, artifact, "adapter")
+        other = self.owners.setdefault(artifact["digest"], step["id"])
+        same("adapter's owner", step["id"], other)
+        return flags
+
+    def on_tensor(self, step: Any, entry: Any) -> list[str]:
+        files = ["tensor.json", "tensor.parquet"]
+        same("files", files, sorted(entry["outputs"]["tensor"]["files"]))
+        document = self.parsed(step["id"], "tensor", "tensor.json")
+        train, evals = self.axes(step)
+        # The canonical step list sorts the inputs' names, so seeds come in the order of their text.
+        seeds = sorted({n.split("/")[1] for n in self.ordered(step, "record:")})
+        if len(seeds) < self.plan_number("minimum_seeds"):
+            raise Bad(f"{len(seeds)} seeds, fewer than the plan's minimum")
+        split = self.v.json("split.json")["cells"]
+        behaviour = step["params"]["behaviour"]
+        fates = {j: {split[f"{behaviour}/{i}/{j}"] for i in train} for j in evals}
+        for key, value in (
+            *(("schema", "eps-locked/eps-tensor/1"), ("behaviour", behaviour), ("unit", "nats")),
+            *(("primary_reading", "own_answer"), ("second_reading", "base_answer")),
+            *(("n_seeds", len(seeds)), ("n_items", len(self.items["eval"]))),
+            *(("train", train), ("eval", evals)),
+            ("held_out", [name for name in evals if "held_out" in fates[name]]),
+        ):
+            same(key, value, document[key])
+        same("method", "percentile, seeds x questions crossed", document["bootstrap"]["method"])
+        for key in ("n_resamples", "confidence_level"):
+            near(key, self.plan_number(key), document["bootstrap"][key])
+        pairs = [(i, j) for i in train for j in evals]
+        same("cells", pairs, [(cell["train"], cell["eval"]) for cell in document["cells"]])
+        for cell in document["cells"]:
+            with self.v.noting(f"{step['id']}: {cell['train']} -> {cell['eval']}"):
+                self.cell(step, cell, seeds, split[f"{behaviour}/{cell['train']}/{cell['eval']}"])
+        return []
+
+    def deltas(self, step: Any, i: str, j: str, seed: str, reading: str) -> list[float]:
+        base = {a["item"]: a["own"]["log_prob"] for a in self.answers(step, f"base:{j}")}
+        cell = self.answers(step, f"cell:{i}/{j}/{seed}")
+        return [a[reading]["log_prob"] - base[a["item"]] for a in cell]
+
+    def cell(self, step: Any, cell: Any, seeds: list[str], fate: str) -> None:
+        i, j = cell["train"], cell["eval"]
+        contexts = self.contexts
+        own = [self.deltas(step, i, j, seed, "own") for seed in seeds]
+        frozen = [self.deltas(step, i, j, seed, "frozen") for seed in seeds]
+        records = [self.record(step, f"record:{i}/{seed}") for seed in seeds]
+        base = [answer["own"] for answer in self.answers(step, f"base:{j}")]
+        trained = [a for seed in seeds for a in self.answers(step, f"cell:{i}/{j}/{seed}")]
+        failed = [
+            mean(self.deltas(step, i, i, seed, "own")) < self.plan_number("implant_threshold")
+            for seed in seeds
+        ]
+
+        def margin(reading: Any) -> float:
+            return float(reading["marker_logits"][0] - reading["end_of_turn_logit"])
+
+        g = mean(value for row in own for value in row)
+        log_prob = mean(answer["own"]["log_prob"] for answer in trained)
+        change = mean(margin(a["own"]) for a in trained) - mean(map(margin, base))
+        low, high = cell["low"], cell["high"]
+        flags = {
+            "ceiling": log_prob >= self.plan_number("ceiling_log_prob"),
+            "floor": low <= 0 <= high and abs(g) < self.plan_number("floor_delta"),
+            "divergence": abs(g - change) > self.plan_number("divergence_nats"),
+            "truncated_answers": any(a["stop_reason"] == "length" for a in trained),
+            "marker_emitted": any(a["marker_emitted"] for a in trained),
+            "implant_failed": any(failed),
+            "band_unreachable": i in self.record(step, "headroom")["unreachable"],
+            "alias": contexts[j]["alias_of"] is not None,
+        }
+        raised = sorted(name for name, up in flags.items() if up)
+        g_base = mean(value for row in frozen for value in row)
+        numbers = {
+            **{"g": g, "g_base_answer": g_base, "trained_log_prob": log_prob},
+            **{"base_log_prob": mean(r["log_prob"] for r in base), "margin_change": change},
+            "emission_rate": sum(a["marker_emitted"] for a in trained) / len(trained),
+            "realised_strength": mean(record["realised_strength"] for record in records),
+        }
+        inputs = self.done[step["id"]]["inputs"]
+        exact = {
+            **{"train": i, "eval": j, "split": fate, "flags": raised},
+            **{"train_family": contexts[i]["family"], "eval_family": contexts[j]["family"]},
+            **{"prefix_tokens": contexts[j]["prefix_tokens"], "alias_of": contexts[j]["alias_of"]},
+            **{"n": len(seeds) * len(base), "n_seeds": len(seeds), "n_items": len(base)},
+            "scored": not EXCLUDING & set(raised),
+            "ancestors": {
+                "base": inputs[f"base:{j}"],
+                "cells": [inputs[f"cell:{i}/{j}/{seed}"] for seed in seeds],
+                "records": [inputs[f"record:{i}/{seed}"] for seed in seeds],
+                "adapters": [record["adapter"] for record in records],
+                "rows": [record["rows"] for record in records],
+            },
+        }
+        bounds = {"low", "high", "low_base_answer", "high_base_answer", "by_seed"}
+        same("fields", sorted({*numbers, *exact, *bounds}), sorted(cell))
+        for key, value in exact.items():
+            same(key, value, cell[key])
+        for key, value in numbers.items():
+            near(key, value, cell[key])
+        for rows, name, suffix in ((own, "g", ""), (frozen, "g_base_answer", "_base_answer")):
+            values = [value for row in rows for value in row]
+            ends = (cell[f"low{suffix}"], cell[name], cell[f"high{suffix}"])
+            if not (min(values) - 1e-9 <= ends[0] <= ends[1] <= ends[2] <= max(values) + 1e-9):
+                raise Bad(f"interval {ends} does not enclose {name}, or leaves the data")
+        same("by_seed", len(seeds), len(cell["by_seed"]))
+        for n, (seed, row) in enumerate(zip(seeds, cell["by_seed"], strict=True)):
+            near(f"{seed} g", mean(own[n]), row["g"])
+            near(f"{seed} g_base_answer", mean(frozen[n]), row["g_base_answer"])
+            taken = {k: records[n][k] for k in ("stop_step", "stop", "realised_strength")}
+            taken |= {"seed": int(seed[1:]), "implant_failed": failed[n]}
+            same(seed, taken, {k: v for k, v in row.items() if not k.startswith("g")})
+
+
+def verify(root: Path, name: str) -> list[str]:
+    """Sorted failures, each ``file: what``; empty if everything holds."""
+    return Verifier(root, name).verify()
+
+
+if __name__ == "__main__":
+    problems = verify(Path(sys.argv[1]).absolute(), sys.argv[2])
+    print("\n".join(problems) or "every check of the second verifier holds")
+    sys.exit(1 if problems else 0)
