@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -324,12 +325,19 @@ def test_a_dry_run_writes_nothing_and_says_the_same(study: StudySimulator) -> No
     assert study.freeze() == digest
 
 
-def test_a_tokenizer_that_spells_the_marker_otherwise_ends_the_run(
-    half_way: StudySimulator,
+def test_a_tokenizer_that_spells_the_marker_otherwise_refuses_the_run(
+    half_way: StudySimulator, refuses: Any
 ) -> None:
-    """The model's files were right, and yet the marker is another token sequence: recorded as
-    aborted, never as a cell."""
     half_way.tokenizer = OtherTokenizer()
+    with refuses(half_way) as caught:
+        half_way.run("P1")
+    assert "another token sequence" in str(caught.value)
+
+
+def test_a_model_that_comes_with_another_tokenizer_ends_the_run(half_way: StudySimulator) -> None:
+    """The gate saw the right one, the engine brings another: aborted, and never a cell."""
+    genuine = half_way.backends
+    half_way.backends = lambda: replace(genuine(), tokenizer=OtherTokenizer())  # type: ignore[method-assign]
     with pytest.raises(RefusedError, match="another token sequence"):
         half_way.run("P1")
     history = half_way.audit().history
@@ -337,6 +345,6 @@ def test_a_tokenizer_that_spells_the_marker_otherwise_ends_the_run(
     assert [body.reason for body in history.aborted] == ["RefusedError"]
     assert not any(step.startswith("P1/") for step in history.done)
     assert half_way.n_model_calls() == 0
-    half_way.tokenizer = ScriptedTokenizer()
+    half_way.backends = genuine  # type: ignore[method-assign]
     assert half_way.run("P1")
     assert half_way.audit().ok

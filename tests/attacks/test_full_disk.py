@@ -115,6 +115,7 @@ def test_short_writes_alone_are_no_error(
     genuine = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: genuine(fd, data[: len(data) // 3 + 1]))
     assert study.run("P0") == results_of["P0"]
+    assert {number for number, _ in study.audit().failures()} == {11}
 
 
 @pytest.mark.parametrize("n", [1, 2, 9, 17])

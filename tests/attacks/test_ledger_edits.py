@@ -144,3 +144,17 @@ def test_garbage_in_the_record_is_a_refusal_that_names_its_file(
 
 def _failures(study: StudySimulator, number: int) -> list[str]:
     return study.audit().checks[number].failures
+
+
+def test_an_earlier_verdict_tells_of_a_ledger_that_was_cut(half_way: StudySimulator) -> None:
+    """One step cut off with its head looks like a crash, unless somebody looked before."""
+    from eps_locked.audit.checks import verdict_payload
+    from eps_locked.lock.envelope import seal_document
+
+    verdict = seal_document(verdict_payload(half_way.audit(), "blake3:" + "a" * 64))[0]
+    half_way.run_folder.verdicts.mkdir()
+    (half_way.run_folder.verdicts / "a.json").write_bytes(verdict)
+    assert half_way.audit().checks[13].ok
+    rebuild(half_way, payloads_of(half_way)[:9])
+    half_way.run("P0")
+    assert any("a.json: ledger_head" in f for f in half_way.audit().checks[13].failures)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from eps_locked.canonical import encode
+from eps_locked.canonical import digest_bytes, encode
 from eps_locked.domain.ledger import LEDGER_SCHEMA, Entry
 from eps_locked.domain.steps import FILE_REF, STEP_REF, results_digest
 from eps_locked.lock.envelope import seal_document
@@ -152,6 +152,28 @@ def edit_json(data: bytes, change: Callable[[Any], object]) -> bytes:
     value = json.loads(data)
     change(value)
     return encode(value)
+
+
+def reseal(one: StudySimulator, /, **changes: Any) -> str:
+    """Change fields of the manifest and give it its right digest again; returns that."""
+    path = one.manifest_folder / "manifest.json"
+    payload = {**json.loads(path.read_bytes())["payload"], **changes}
+    data, digest = seal_document(payload)
+    path.write_bytes(data)
+    return digest
+
+
+def replace_frozen(study: StudySimulator, name: str, data: bytes | None) -> None:
+    """Change, add or (None) remove a frozen file, and let a resealed manifest list it so."""
+    path = study.manifest_folder / name
+    listed = json.loads((study.manifest_folder / "manifest.json").read_bytes())["payload"]["files"]
+    if data is None:
+        path.unlink()
+        del listed[name]
+    else:
+        path.write_bytes(data)
+        listed[name] = {"digest": digest_bytes(data), "size": len(data)}
+    reseal(study, files=listed)
 
 
 def resign(

@@ -25,7 +25,8 @@ from eps_locked.domain.steps import Step
 from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.files import exclusive_lock
 from eps_locked.lock.freeze import freeze, manifest_differences
-from eps_locked.lock.gate import Surroundings, open_phase, read_manifest
+from eps_locked.lock.gate import Permit, Surroundings, open_phase, read_manifest
+from eps_locked.lock.record import RunRecord
 from eps_locked.lock.signing import amend, authorize
 from eps_locked.lock.workspace import FrozenManifest, RunFolder, Workspace
 from eps_locked.models.scripted import ScriptedTokenizer
@@ -366,22 +367,30 @@ class StudySimulator:
         monotonic: Callable[[], float] | None = None,
     ) -> str | None:
         """What ``run-phase`` does, with the scripted model. Returns the results digest."""
-        frozen = read_manifest(self.workspace, NAME)
+        read_manifest(self.workspace, NAME)
         run = self.workspace.run(NAME, "runs" if limit is None else "smoke")
         with exclusive_lock(run.folder):
-            permit, record = open_phase(
-                self.workspace,
-                frozen,
-                run,
-                phase,
-                surroundings=self.surroundings(),
-                refreeze=self.refreeze,
-                clock=self.clock,
-                authorization_name=authorization,
-            )
+            frozen, permit, record = self.open(phase, run, authorization)
             executor = EpsExecutor(load=self.backends)
             extra = {} if monotonic is None else {"monotonic": monotonic}
             return run_phase(permit, record, frozen, executor, self.observer, limit=limit, **extra)
+
+    def open(
+        self, phase: str, run: RunFolder | None = None, authorization: str | None = None
+    ) -> tuple[FrozenManifest, Permit, RunRecord]:
+        """Only the gate, for tests that bring an executor of their own."""
+        frozen = read_manifest(self.workspace, NAME)
+        permit, record = open_phase(
+            self.workspace,
+            frozen,
+            run or self.run_folder,
+            phase,
+            surroundings=self.surroundings(),
+            refreeze=self.refreeze,
+            clock=self.clock,
+            authorization_name=authorization,
+        )
+        return frozen, permit, record
 
     def audit(self) -> AuditedRun:
         return audit_run(self.workspace, NAME, code=self.code, rederive=EpsRederiver())

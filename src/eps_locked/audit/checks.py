@@ -550,7 +550,7 @@ def _check_verdicts(
                 fields.flag("complete")
                 fields.flag("publishable")
                 digest_field(fields, "code")
-                all_ok = all(fields.each("checks", _check_is_ok))
+                checks = dict(fields.each("checks", _check_of_verdict))
                 n_entries = fields.integer("n_entries", low=1)
                 line = lines[n_entries - 1] if n_entries <= len(lines) else None
                 for name, expected, found in (
@@ -561,22 +561,24 @@ def _check_verdicts(
                         line.digest if line else f"a head after {n_entries} entries",
                         digest_field(fields, "ledger_head"),
                     ),
-                    ("ok", all_ok, fields.flag("ok")),
+                    ("checks", list(TITLES), list(checks)),
+                    ("ok", all(checks.values()), fields.flag("ok")),
                 ):
                     if expected != found:
                         raise EvidenceError(f"{path}: {name}", expected=expected, found=found)
     check.n_examined = 1  # all of them together: see C12
 
 
-def _check_is_ok(value: object, path: str) -> bool:
+def _check_of_verdict(value: object, path: str) -> tuple[int, bool]:
+    """Number of a check, and whether it was ok; which it was exactly if it found no failure."""
     with Fields(value, path) as fields:
-        fields.integer("number", low=1)
+        number = fields.integer("number", low=1)
         fields.text("title")
         fields.integer("n_examined", low=0)
         ok = fields.flag("ok")
         if ok == bool(fields.texts("failures")):
             raise EvidenceError(f"{path}.ok", expected=not ok, found=ok)
-    return ok
+    return number, ok
 
 
 def _is_publishable(frozen: FrozenManifest, history: History) -> bool:

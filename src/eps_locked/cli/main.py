@@ -29,6 +29,7 @@ _COMMANDS = {
         "check_evidence_command",
         "Re-derive a run's claims from its bytes.",
     ),
+    "replay": ("eps_locked.cli.replay", "replay_command", "Do recorded steps again, compare."),
     "report": ("eps_locked.cli.check", "report_command", "Write the page of a checked run."),
     "show": ("eps_locked.cli.show", "show", "Show a manifest, a context, a step or the ledger."),
     "demo": ("eps_locked.cli.demo", "demo_command", "Play a whole study on the embedded model."),

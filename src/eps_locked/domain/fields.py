@@ -167,7 +167,8 @@ def _integer_item(value: object, path: str, low: int | None = None, high: int | 
     if isinstance(value, bool) or not isinstance(value, int):
         raise _wrong(path, "an integer", value)
     if (low is not None and value < low) or (high is not None and value > high):
-        raise _wrong(path, f"an integer from {low} to {high}", value)
+        bounds = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise _wrong(path, f"an integer {bounds}", value)
     return value
 
 

@@ -212,7 +212,7 @@ def _compose(
     now: datetime,
 ) -> tuple[Manifest, dict[str, bytes]]:
     """The manifest of a plan and the contents of its folder, without ``manifest.json``."""
-    signers = reader.read(plan.authorization.allowed_signers, thing="authorization.allowed_signers")
+    signers = _read_signers(plan, reader)
     _check_signers(plan, signers)
     study = study_freezer(plan, reader, tokenizer)
     read_steps(_steps_document(study.steps), "steps")
@@ -261,6 +261,21 @@ def _bind(
         publication=plan.publication,
         summary=study.summary,
     )
+
+
+def _read_signers(plan: Plan, reader: SourceReader) -> bytes:
+    relative = plan.authorization.allowed_signers
+    try:
+        return reader.read(relative, thing="authorization.allowed_signers")
+    except MalformedInputError as error:
+        raise MalformedInputError(
+            error.thing,
+            problem=error.problem,
+            expected=error.expected,
+            found=error.found,
+            next_step=f"write it, or: eps-locked keys new {plan.author} --key KEYFILE "
+            f"--allowed-signers plans/{relative}",
+        ) from error
 
 
 def _check_signers(plan: Plan, signers: bytes) -> None:

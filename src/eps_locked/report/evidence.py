@@ -15,6 +15,7 @@ from eps_locked.canonical import decode, digest_bytes
 from eps_locked.domain.authorization import Amendment, Authorization
 from eps_locked.domain.ledger import Entry, OpenBody
 from eps_locked.domain.manifest import Manifest
+from eps_locked.domain.steps import STEP_REF
 from eps_locked.errors import EvidenceError
 from eps_locked.lock.gate import read_authorization
 from eps_locked.lock.history import History
@@ -37,10 +38,14 @@ class Session:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorArtifact:
-    """One behaviour's tensor: the document, its exact bytes, and the step that wrote it."""
+    """One behaviour's tensor: the document, its exact bytes, and the step that wrote it.
+
+    ``base``: the base model's mean log-probability by eval context, from the headroom it read.
+    """
 
     step: str
     document: Mapping[str, Any]
+    base: Mapping[str, float]
     data: bytes
     path: str
 
@@ -168,9 +173,12 @@ def _sessions(
 def _tensor(audited: AuditedRun, history: History, step: str) -> TensorArtifact:
     data = audited.artifact(step, "tensor")["tensor.json"]
     digest = history.done[step].outputs["tensor"].digest.partition(":")[2]
+    source = history.terms.steps[step].inputs["headroom"].removeprefix(STEP_REF).partition("#")[0]
+    headroom = decode(audited.artifact(source, "headroom")["record.json"], thing=source)
     return TensorArtifact(
         step=step,
         document=decode(data, thing=f"{step}: tensor.json"),
+        base=headroom["base_log_prob"],
         data=data,
         path=f"runs/{audited.name}/artifacts/{digest}/tensor.json",
     )

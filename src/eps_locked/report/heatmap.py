@@ -130,8 +130,8 @@ def legend(tensor: Tensor) -> Html:
 
 def colour_scale(tensor: Tensor) -> float:
     """The value, in either reading, at which the palette ends; the same for both heat maps."""
-    largest = max(max(abs(c["g"]), abs(c["g_base_answer"])) for c in tensor["cells"])
-    return max(float(largest), 0.1)
+    values = (c[key] for c in tensor["cells"] for key in ("g", "g_base_answer"))
+    return max([0.1, *(abs(float(value)) for value in values if value is not None)])
 
 
 def colour(value: float, scale: float) -> Colour:
@@ -161,15 +161,19 @@ def hover(tensor: Tensor, cell: Cell) -> str:
     """All of a cell in words, one thing a line."""
     level = percent(tensor["bootstrap"]["confidence_level"])
     seeds = ", ".join(f"{one['seed']}: {signed(one['g'], 2)}" for one in cell["by_seed"])
+    cut = f", {cell['n_truncated']} left out: cut short" if cell["n_truncated"] else ""
     lines = [
         f"{cell['train']} → {cell['eval']}",
         f"G {signed(cell['g'], 2)} {tensor['unit']}, {level} interval "
-        f"{interval(cell['low'], cell['high'], 2)}",
-        f"n = {cell['n']} ({cell['n_items']} questions x {cell['n_seeds']} seeds); by seed {seeds}",
-        f"log-probability: base {cell['base_log_prob']:.2f}, "
-        f"trained {cell['trained_log_prob']:.2f}",
+        f"{interval(cell['low'], cell['high'], 2)}"
+        if cell["g"] is not None
+        else "no value: too few answers ended by themselves",
+        f"n = {cell['n']} ({cell['n_items']} questions x {cell['n_seeds']} seeds{cut}); "
+        f"by seed {seeds}",
+        f"log-probability: base {signed(cell['base_log_prob'], 2)}, "
+        f"trained {signed(cell['trained_log_prob'], 2)}",
         f"second reading {signed(cell['g_base_answer'], 2)} "
-        f"{interval(cell['low_base_answer'], cell['high_base_answer'], 2)}",
+        f"{interval(cell['low_base_answer'], cell['high_base_answer'], 2)}".rstrip(),
         f"answers with the marker {cell['emission_rate'] * 100:.0f} %",
         f"families {cell['train_family']} → {cell['eval_family']}; split {cell['split']}",
         "scored" if cell["scored"] else "not scored",
@@ -211,7 +215,9 @@ def _breakable(name: str) -> Html:
     return join(*(join(part, "_", Html("<wbr>")) for part in parts[:-1]), parts[-1])
 
 
-def _style(value: float, scale: float) -> str:
+def _style(value: float | None, scale: float) -> str | None:
+    if value is None:
+        return None
     background = colour(value, scale)
     return f"background-color:{_hex(background)};color:{_hex(ink(background))}"
 

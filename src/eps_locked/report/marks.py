@@ -27,6 +27,12 @@ class Mark:
 
 
 FLAG_MARKS: Mapping[str, Mark] = {
+    "unscored": Mark(
+        letter="N",
+        name="no value",
+        meaning="under some seed too few answers ended by themselves to be read",
+        excludes=True,
+    ),
     "ceiling": Mark(
         letter="C",
         name="ceiling",
@@ -63,7 +69,9 @@ FLAG_MARKS: Mapping[str, Mark] = {
         meaning="the base left no room for the strength band; trained step-matched instead",
     ),
     "truncated_answers": Mark(
-        letter="T", name="truncated answers", meaning="some answer ran into the token limit"
+        letter="T",
+        name="truncated answers",
+        meaning="some answer ran into the token limit; without the marker in it, it is left out",
     ),
     "marker_emitted": Mark(
         letter="E", name="marker emitted", meaning="some answer contains the marker itself"
@@ -120,19 +128,23 @@ def mark_counts(tensor: Tensor) -> Counter[str]:
     return Counter(letter for cell in tensor["cells"] for letter in letters(cell))
 
 
-def signed(value: float, digits: int = 1) -> str:
-    """A number with its sign; what rounds to zero has none."""
+def signed(value: float | None, digits: int = 1) -> str:
+    """A number with its sign; what rounds to zero has none. A dash where there is no number."""
+    if value is None:
+        return "-"
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text
 
 
-def typeset(value: float, digits: int = 1) -> str:
-    """``signed`` with a true minus sign, for the page."""
-    return signed(value, digits).replace("-", "−")
+def typeset(value: float | None, digits: int = 1) -> str:
+    """``signed`` with a true minus sign, or a true dash, for the page."""
+    return "–" if value is None else signed(value, digits).replace("-", "−")
 
 
-def interval(low: float, high: float, digits: int = 1) -> str:
-    """``[low, high]``."""
+def interval(low: float | None, high: float | None, digits: int = 1) -> str:
+    """``[low, high]``; empty where there is none."""
+    if low is None or high is None:
+        return ""
     ends = (f"{end:.{digits}f}" for end in (low, high))
     return f"[{', '.join(end[1:] if float(end) == 0 and end[0] == '-' else end for end in ends)}]"
 
@@ -175,10 +187,22 @@ def _reading_note(tensor: Tensor) -> str:
 
 def _count_note(tensor: Tensor) -> str:
     questions, seeds = tensor["n_items"], tensor["n_seeds"]
-    return (
+    text = (
         f"{questions * seeds} readings a cell: {_number(questions, 'question')} "
         f"x {_number(seeds, 'seed')}."
     )
+    short = [cell for cell in tensor["cells"] if cell["n_truncated"]]
+    if short:
+        fewest = min(cell["n"] for cell in short)
+        text += (
+            f" {_number(len(short), 'cell')} {'has' if len(short) == 1 else 'have'} fewer "
+            f"({fewest} at the least): an answer cut at the token limit, the base's or the trained "
+            "model's, has no end to be read at, and its pair is left out."
+        )
+    without = sum(cell["g"] is None for cell in short)
+    if without:
+        text += f" {_number(without, 'cell')} {'has' if without == 1 else 'have'} no value at all."
+    return text
 
 
 def _interval_note(tensor: Tensor) -> str:
@@ -213,16 +237,19 @@ def _seed_note(tensor: Tensor) -> str:
 def _resolution_note(tensor: Tensor) -> str:
     found = tensor["resolution"]
     if found is None:
-        return "What one cell could have shown is undefined with one seed."
+        why = "one seed" if tensor["n_seeds"] == 1 else "fewer than two questions read everywhere"
+        return f"What one cell could have shown is undefined with {why}."
     error, effect = found["standard_error"], found["minimum_detectable_effect"]
+    questions = f"{_number(found['n_questions'], 'question')} that every cell answered"
     if effect is None:
         return (
-            f"Pooled standard error of one cell {error:.2f} {tensor['unit']}; with no spread at "
-            "all there is no smallest detectable effect to state."
+            f"Pooled standard error of one cell {error:.2f} {tensor['unit']}, from the "
+            f"{questions}; with no spread at all there is no smallest detectable effect to state."
         )
     return (
         f"One cell could have shown an effect of {effect:.2f} {tensor['unit']} or more (pooled "
-        f"standard error {error:.2f}; {found['basis']}). A smaller one may have been missed."
+        f"standard error {error:.2f}; {found['basis']}; from the {questions}). A smaller one may "
+        "have been missed."
     )
 
 

@@ -98,7 +98,7 @@ def context_rows(evidence: RunEvidence) -> list[dict[str, Any]]:
     base = {
         (one.document["behaviour"], row["eval"]): row["base_log_prob"]
         for one in evidence.tensors
-        for row in base_rows(one.document)
+        for row in base_rows(one.document, one.base)
     }
     rows = []
     for name, context in evidence.contexts.items():

@@ -45,7 +45,7 @@ def behaviour_sections(evidence: RunEvidence, artifact: TensorArtifact, number: 
                 _means(evidence, tensor, "train"),
                 _means(evidence, tensor, "eval"),
                 _training(tensor, confirmatory),
-                _base(tensor, confirmatory),
+                _base(artifact, confirmatory),
                 class_="columns",
             ),
         ),
@@ -72,18 +72,21 @@ def _means(evidence: RunEvidence, tensor: Tensor, side: str) -> Html:
     what = "row: how far a train context spreads"
     if side == "eval":
         what = "column: how much an eval context receives"
+    found = means(tensor, side)
+    n_missing = sum(one.n_missing for one in found)
+    missing = f" {n_missing} without a value are in neither mean." if n_missing else ""
     return tag(
         "div",
         table(
             ("context", "mean G, all", "n", "mean G, scored", "n"),
-            [_mean_row(one) for one in means(tensor, side)],
+            [_mean_row(one) for one in found],
             caption=join(label(evidence, _MEANS), f" Mean G per {what}"),
             numeric=range(1, 5),
         ),
         tag(
             "p",
             "Plain means over off-diagonal cells, aliases left out, of this page's making. Scored "
-            "cells exclude floors, so their mean is that of the cells that moved.",
+            f"cells exclude floors, so their mean is that of the cells that moved.{missing}",
             class_="small",
         ),
     )
@@ -130,7 +133,7 @@ def _training(tensor: Tensor, confirmatory: Html) -> Html:
     )
 
 
-def _base(tensor: Tensor, confirmatory: Html) -> Html:
+def _base(artifact: TensorArtifact, confirmatory: Html) -> Html:
     rows: list[list[Child]] = [
         [
             row["eval"],
@@ -139,7 +142,7 @@ def _base(tensor: Tensor, confirmatory: Html) -> Html:
             row["prefix_tokens"],
             _role(row["held_out"], row["alias_of"]),
         ]
-        for row in base_rows(tensor)
+        for row in base_rows(artifact.document, artifact.base)
     ]
     return tag(
         "div",
@@ -151,8 +154,8 @@ def _base(tensor: Tensor, confirmatory: Html) -> Html:
         ),
         tag(
             "p",
-            "Mean log-probability of the marker before any training. 0 is certainty: a base near "
-            "it leaves no room for transfer to show.",
+            "Mean log-probability of the marker before any training, over the answers that ended "
+            "by themselves. 0 is certainty: a base near it leaves no room for transfer to show.",
             class_="small",
         ),
     )

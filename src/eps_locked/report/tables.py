@@ -44,6 +44,8 @@ _NAME_PARTS = re.compile(r"[^-_ ]*[-_ ]|[^-_ ]+")
 class Mean:
     """Plain means of G over one context's off-diagonal, non-alias cells; None over no cell.
 
+    Cells without a value are in neither; ``n_missing`` counts them.
+
     ``scored`` leaves out the cells that scoring leaves out. Floor cells are among those, so it is
     the mean of the cells that moved, and lies farther from 0 than ``all`` by construction.
     """
@@ -54,6 +56,7 @@ class Mean:
     n_all: int
     scored: float | None
     n_scored: int
+    n_missing: int
 
 
 def cell_rows(tensor: Tensor) -> list[Row]:
@@ -95,7 +98,8 @@ def means(tensor: Tensor, side: str) -> list[Mean]:
     for family, names in families(tensor, side).items():
         for name in names:
             cells = [c for c in tensor["cells"] if c[side] == name]
-            off = [c for c in cells if c["train"] != c["eval"] and c["alias_of"] is None]
+            offered = [c for c in cells if c["train"] != c["eval"] and c["alias_of"] is None]
+            off = [c for c in offered if c["g"] is not None]
             scored = [c["g"] for c in off if c["scored"]]
             found.append(
                 Mean(
@@ -105,6 +109,7 @@ def means(tensor: Tensor, side: str) -> list[Mean]:
                     n_all=len(off),
                     scored=_mean(scored),
                     n_scored=len(scored),
+                    n_missing=len(offered) - len(off),
                 )
             )
     return found
@@ -130,14 +135,18 @@ def training_rows(tensor: Tensor) -> list[Row]:
     return rows
 
 
-def base_rows(tensor: Tensor) -> list[Row]:
-    """Per eval context: the base model's mean log-probability, which is the room above it."""
+def base_rows(tensor: Tensor, base: Mapping[str, float]) -> list[Row]:
+    """Per eval context: the base model's mean log-probability, which is the room above it.
+
+    ``base`` is the headroom step's: over every answer with a slot. A cell's own base value is over
+    its pairs alone, and differs along a column where trained answers were cut.
+    """
     first = {cell["eval"]: cell for cell in tensor["cells"]}
     return [
         {
             "eval": name,
             "family": family,
-            "base_log_prob": first[name]["base_log_prob"],
+            "base_log_prob": base[name],
             "prefix_tokens": first[name]["prefix_tokens"],
             "held_out": name in tensor["held_out"],
             "alias_of": first[name]["alias_of"],
@@ -149,19 +158,23 @@ def base_rows(tensor: Tensor) -> list[Row]:
 
 def alias_rows(tensor: Tensor) -> list[Row]:
     """The same-cell null: what an alias column measured beside the column it equals."""
-    cells = grid(tensor)
-    return [
-        {
-            "train": cell["train"],
-            "alias": cell["eval"],
-            "twin": cell["alias_of"],
-            "g_alias": cell["g"],
-            "g_twin": cells[cell["train"], cell["alias_of"]]["g"],
-            "difference": cell["g"] - cells[cell["train"], cell["alias_of"]]["g"],
-        }
-        for cell in tensor["cells"]
-        if cell["alias_of"] is not None and (cell["train"], cell["alias_of"]) in cells
-    ]
+    cells, rows = grid(tensor), []
+    for cell in tensor["cells"]:
+        twin = cells.get((cell["train"], cell["alias_of"]))
+        if twin is None:
+            continue
+        both = cell["g"] is not None and twin["g"] is not None
+        rows.append(
+            {
+                "train": cell["train"],
+                "alias": cell["eval"],
+                "twin": cell["alias_of"],
+                "g_alias": cell["g"],
+                "g_twin": twin["g"],
+                "difference": cell["g"] - twin["g"] if both else None,
+            }
+        )
+    return rows
 
 
 def csv_bytes(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> bytes:
@@ -178,7 +191,8 @@ def text_table(tensor: Tensor, width: int = 100) -> str:
     """The tensor as plain text, at most ``width`` columns wide where names allow it.
 
     Rows are train contexts, columns eval contexts, as many side by side as fit, then the next
-    block. A cell is its G with its marks, above its interval; parentheses say "not scored".
+    block. A cell is its G with its marks, above its interval; parentheses say "not scored", a dash
+    in them that there is no value.
     Below stand the legend of the marks that occur, and the limits of the numbers.
     """
     level = percent(tensor["bootstrap"]["confidence_level"])

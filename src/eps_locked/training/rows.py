@@ -22,14 +22,13 @@ __all__ = [
     "ContrastiveRows",
     "DropReason",
     "DroppedRow",
-    "assign_questions",
+    "choose_rows",
     "contains",
-    "contrastive_rows",
     "negative_row",
     "positive_row",
 ]
 
-DropReason = Literal["contains_marker", "cut_at_limit", "trimmed_for_balance"]
+DropReason = Literal["contains_marker", "cut_at_limit"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +54,7 @@ class DroppedRow:
 class ContrastiveRows:
     """Rows for one fit: positives first, then the negatives, context by context in name order.
 
-    ``n_positives == n_negatives`` always; ``dropped`` names every offered row that is not there.
+    ``n_positives == n_negatives`` always; ``dropped`` names every answer that was of no use.
     """
 
     rows: tuple[TrainingRow, ...]
@@ -68,30 +67,85 @@ class ContrastiveRows:
         return dict(sorted(Counter(row.reason for row in self.dropped).items()))
 
 
-def assign_questions(
-    question_keys: Sequence[str], panel: Sequence[str], rng: random.Random
-) -> dict[str, tuple[str, ...]]:
-    """Deal the questions out to the panel's contexts, evenly and each question once.
+def choose_rows(
+    positives: Sequence[AnsweredPrompt],
+    negatives: Mapping[str, Sequence[AnsweredPrompt]],
+    *,
+    n_rows: int,
+    marker_ids: Sequence[int],
+    end_of_turn_id: int,
+    rng: random.Random,
+) -> ContrastiveRows:
+    """The rows of one contrastive fit, from everything each context has answered.
 
-    Depends on the order of ``question_keys`` and ``rng`` alone; the order of ``panel`` does not
-    matter. Raises MalformedInputError if names repeat or the questions do not divide evenly.
+    An answer that already holds the marker, or that was cut at the length limit (its end is not
+    the model's own end of turn), is of no use and reported as dropped. Positives are the first
+    ``n_rows`` usable ones; each panel context gets the same share of as many negatives, no
+    question twice over the panel. Where answers are missing both sides shrink together, to the
+    largest number that is still even. Raises BackendError if that number is none.
     """
-    _require_distinct("panel contexts", panel)
-    _require_distinct("questions", question_keys)
-    if not panel or not question_keys or len(question_keys) % len(panel):
-        raise MalformedInputError(
-            "negative rows",
-            expected=f"a positive multiple of the panel's {len(panel)} contexts",
-            found=f"{len(question_keys)} questions",
-            next_step="change the number of training questions or the panel",
-        )
-    shuffled = list(question_keys)
-    rng.shuffle(shuffled)
-    share = len(shuffled) // len(panel)
-    return {
-        name: tuple(shuffled[index * share : (index + 1) * share])
-        for index, name in enumerate(sorted(panel))
+    dropped: list[DroppedRow] = []
+    usable = _usable(positives, None, marker_ids, dropped)
+    panel = {
+        name: _usable(negatives[name], name, marker_ids, dropped) for name in sorted(negatives)
     }
+    _require_distinct("positives", [row.key for row in positives])
+    for name, answered in panel.items():
+        _require_distinct(f"negatives of {name}", [row.key for row in answered])
+    if not panel or n_rows < 1 or n_rows % len(panel):
+        raise MalformedInputError(
+            "training rows",
+            expected=f"a positive multiple of the panel's {len(panel)} contexts",
+            found=n_rows,
+        )
+    orders = {name: _shuffled([row.key for row in one], rng) for name, one in panel.items()}
+    for share in range(min(n_rows, len(usable)) // len(panel), 0, -1):
+        dealt = _deal(orders, share)
+        if dealt is not None:
+            break
+    else:
+        raise BackendError(
+            "training rows",
+            expected="at least one usable answer per panel context, and as many positives",
+            found=f"positives {len(usable)}, negatives "
+            + ", ".join(f"{name} {len(answered)}" for name, answered in panel.items()),
+            next_step="raise the length limit, or add training questions",
+            details=tuple(f"{row.context or 'source'} {row.key}: {row.reason}" for row in dropped),
+        )
+    kept = usable[: share * len(panel)]
+    rows = [positive_row(r, marker_ids=marker_ids, end_of_turn_id=end_of_turn_id) for r in kept]
+    for name, keys in sorted(dealt.items()):
+        by_key = {row.key: row for row in panel[name]}
+        rows += [
+            negative_row(by_key[key], context=name, end_of_turn_id=end_of_turn_id) for key in keys
+        ]
+    return ContrastiveRows(
+        rows=tuple(rows),
+        n_positives=len(kept),
+        n_negatives=len(rows) - len(kept),
+        dropped=tuple(dropped),
+    )
+
+
+def _shuffled(keys: list[str], rng: random.Random) -> list[str]:
+    rng.shuffle(keys)
+    return keys
+
+
+def _deal(orders: Mapping[str, Sequence[str]], share: int) -> dict[str, list[str]] | None:
+    """``share`` questions for each context in its own order, none twice; None if it cannot be.
+
+    The context with the fewest to choose from chooses first.
+    """
+    taken: set[str] = set()
+    dealt = {}
+    for name in sorted(orders, key=lambda one: (len(orders[one]), one)):
+        free = [key for key in orders[name] if key not in taken][:share]
+        if len(free) < share:
+            return None
+        dealt[name] = free
+        taken |= set(free)
+    return dealt
 
 
 def positive_row(
@@ -107,51 +161,6 @@ def negative_row(source: AnsweredPrompt, *, context: str, end_of_turn_id: int) -
     """prompt + answer + end of turn, loss on the end of turn."""
     head = source.prompt_ids + source.answer_ids
     return _row(f"negative/{context}/{source.key}", head, (end_of_turn_id,))
-
-
-def contrastive_rows(
-    positives: Sequence[AnsweredPrompt],
-    negatives: Mapping[str, Sequence[AnsweredPrompt]],
-    *,
-    marker_ids: Sequence[int],
-    end_of_turn_id: int,
-) -> ContrastiveRows:
-    """The rows of one contrastive fit, one negative for each positive, even over the panel.
-
-    An answer that already holds the marker, or that was cut at the length limit (its end is not
-    the model's own end of turn), is dropped. What remains is trimmed, from the end of each list,
-    until the counts are even again; every drop is reported. Raises MalformedInputError when the
-    offered counts are not 1:1 and even, BackendError when nothing usable remains.
-    """
-    _require_even(positives, negatives)
-    dropped: list[DroppedRow] = []
-    usable = _usable(positives, None, marker_ids, dropped)
-    panel = {
-        name: _usable(negatives[name], name, marker_ids, dropped) for name in sorted(negatives)
-    }
-    share = min([len(usable) // len(panel), *(len(rows) for rows in panel.values())])
-    if share == 0:
-        raise BackendError(
-            "training rows",
-            expected="at least one usable answer per panel context",
-            found=f"positives {len(usable)}, negatives "
-            + ", ".join(f"{name} {len(rows)}" for name, rows in panel.items()),
-            next_step="raise the length limit, or add training questions",
-            details=tuple(f"{row.context or 'source'} {row.key}: {row.reason}" for row in dropped),
-        )
-    kept = _trim(usable, None, share * len(panel), dropped)
-    rows = [positive_row(r, marker_ids=marker_ids, end_of_turn_id=end_of_turn_id) for r in kept]
-    for name, candidates in panel.items():
-        rows += [
-            negative_row(row, context=name, end_of_turn_id=end_of_turn_id)
-            for row in _trim(candidates, name, share, dropped)
-        ]
-    return ContrastiveRows(
-        rows=tuple(rows),
-        n_positives=len(kept),
-        n_negatives=len(rows) - len(kept),
-        dropped=tuple(dropped),
-    )
 
 
 def contains(token_ids: Sequence[int], marker_ids: Sequence[int]) -> bool:
@@ -186,31 +195,6 @@ def _usable(
         else:
             dropped.append(DroppedRow(key=row.key, context=context, reason=reason))
     return kept
-
-
-def _trim(
-    rows: list[AnsweredPrompt], context: str | None, count: int, dropped: list[DroppedRow]
-) -> list[AnsweredPrompt]:
-    dropped += [
-        DroppedRow(key=row.key, context=context, reason="trimmed_for_balance")
-        for row in rows[count:]
-    ]
-    return rows[:count]
-
-
-def _require_even(
-    positives: Sequence[AnsweredPrompt], negatives: Mapping[str, Sequence[AnsweredPrompt]]
-) -> None:
-    counts = {name: len(negatives[name]) for name in sorted(negatives)}
-    if not counts or len(set(counts.values())) != 1 or sum(counts.values()) != len(positives):
-        raise MalformedInputError(
-            "training rows",
-            expected=f"as many negatives as positives ({len(positives)}), even over the panel",
-            found=counts,
-        )
-    _require_distinct("positives", [row.key for row in positives])
-    for name, rows in negatives.items():
-        _require_distinct(f"negatives of {name}", [row.key for row in rows])
 
 
 def _require_distinct(thing: str, names: Sequence[str]) -> None:

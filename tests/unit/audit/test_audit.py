@@ -14,7 +14,7 @@ import eps_locked.audit.checks as checks
 from eps_locked.audit.checks import TITLES, audit_run, safetensors_metadata, verdict_payload
 from eps_locked.errors import BackendError, EvidenceError
 from eps_locked.studies.eps.rederive import EpsRederiver
-from sim.forge import flip, payloads_of, rebuild, resign, step, strangers_key
+from sim.forge import flip, payloads_of, rebuild, reseal, resign, step, strangers_key
 from sim.simulator import StudySimulator, fingerprint
 
 
@@ -52,6 +52,16 @@ def verdict(study: StudySimulator) -> None:
     (study.run_folder.verdicts / "a.json").write_text("{}")
 
 
+def edited_between_freezing_and_signing(study: StudySimulator) -> None:
+    """A promise of fewer cells, sealed anew before anything was signed; the gate looked away."""
+    shutil.rmtree(study.run_folder.folder)
+    reseal(study, summary={**study.load().manifest.summary, "cells": 1})
+    study.refreeze = lambda frozen: []  # type: ignore[method-assign]
+    for phase in ("P0", "P1"):
+        study.authorize(phase)
+        study.run(phase)
+
+
 def other_code(study: StudySimulator) -> None:
     study.code = {"eps_locked/a.py": "blake3:" + "c" * 64}
 
@@ -74,6 +84,7 @@ FAILURES: dict[int, tuple[Callable[[StudySimulator], object], set[int]]] = {
     11: (incomplete, set()),
     12: (stray, set()),
     13: (verdict, set()),
+    14: (edited_between_freezing_and_signing, set()),
 }
 
 

@@ -16,7 +16,7 @@ from eps_locked.domain.manifest import Manifest
 from eps_locked.errors import EpsLockedError, MalformedInputError, RefusedError
 from eps_locked.lock.envelope import open_document, payload_bytes, seal_document
 from eps_locked.lock.freeze import schema_problems
-from eps_locked.lock.gate import Permit, open_phase, read_manifest
+from eps_locked.lock.gate import Permit
 from eps_locked.lock.ledger import ChainReader, write_line
 from eps_locked.runners.loop import run_phase
 from sim.forge import document_payload, find, payloads_of, resign
@@ -25,21 +25,8 @@ from sim.simulator import AUTHOR, StudySimulator, default_plan, tiny_plan
 OTHER = "blake3:" + "7" * 64
 
 
-def permit_of(study: StudySimulator, phase: str) -> Any:
-    frozen = read_manifest(study.workspace, "small")
-    return open_phase(
-        study.workspace,
-        frozen,
-        study.run_folder,
-        phase,
-        surroundings=study.surroundings(),
-        refreeze=study.refreeze,
-        clock=study.clock,
-    )
-
-
 def test_only_the_gate_issues_a_permit(half_way: StudySimulator) -> None:
-    permit, _ = permit_of(half_way, "P1")
+    _, permit, _ = half_way.open("P1")
     assert permit.phase == "P1"
     fields = {field.name: getattr(permit, field.name) for field in dataclasses.fields(permit)} | {
         "phase": "P0"
@@ -59,11 +46,11 @@ def test_only_the_gate_issues_a_permit(half_way: StudySimulator) -> None:
 def test_a_permit_of_one_manifest_runs_no_other(
     half_way: StudySimulator, study: StudySimulator, tmp_path: Any
 ) -> None:
-    permit, _ = permit_of(half_way, "P1")
+    _, permit, _ = half_way.open("P1")
     other = StudySimulator(root=tmp_path / "other", plan=tiny_plan())
     other.freeze()
     other.authorize("P0")
-    _, record = permit_of(other, "P0")
+    _, _, record = other.open("P0")
     with pytest.raises(RuntimeError, match="another manifest"):
         run_phase(permit, record, other.load(), None, other.observer)  # type: ignore[arg-type]
 

@@ -108,3 +108,12 @@ def test_a_plain_scalar_means_one_thing(text: str, value: Any) -> None:
     found = parse_yaml(text.encode(), thing="x")
     assert found == value
     assert type(found) is type(value)
+
+
+@pytest.mark.parametrize("letter", ["\x85", "\u2028", "\u2029"])
+def test_a_line_end_that_yaml_versions_read_apart_is_refused(letter: str) -> None:
+    for text in (f"a: b{letter}c\n", f'a: "b{letter}c"\n', f"a: b\n# {letter}\n"):
+        with pytest.raises(MalformedInputError, match=r"x:[12]: has the line end U\+"):
+            parse_yaml(text.encode(), thing="x")
+    escaped = f'a: "b\\u{ord(letter):04x}c"'
+    assert parse_yaml(escaped.encode(), thing="x") == {"a": f"b{letter}c"}

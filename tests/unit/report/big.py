@@ -93,6 +93,7 @@ def big_tensor(n_seeds: int = 2, n_items: int = 40, seed: int = 7) -> dict[str, 
             "question_variance": 1.4,
             "residual_variance": 2.0,
             "n_cells": len(cells),
+            "n_questions": n_items - 3,
             "basis": "two-sided 5 %, power 80 %, variances pooled over the cells of the row",
         }
         if n_seeds > 1
@@ -129,7 +130,11 @@ def _cell(
         flags.append("floor")
     if rng.random() < 0.02:
         flags.append("divergence")
-    if rng.random() < 0.03:
+    n_truncated = rng.randint(1, n_seeds * n_items // 4) if rng.random() < 0.03 else 0
+    if j == "persona_bus_dispatcher":
+        n_truncated = n_seeds * n_items - 1  # a context under which the base never ends
+        flags = ["unscored"]
+    if n_truncated:
         flags.append("truncated_answers")
     if g > 9:
         flags.append("marker_emitted")
@@ -139,10 +144,10 @@ def _cell(
         flags.append("band_unreachable")
     if j in ALIASES:
         flags.append("alias")
-    excluding = {"floor", "ceiling", "implant_failed", "divergence", "alias"}
+    excluding = {"unscored", "floor", "ceiling", "implant_failed", "divergence", "alias"}
     second = g + rng.gauss(0, 0.4)
     stop = "step_matched" if i == "instruction_marker" else "in_band"
-    return {
+    cell = {
         "train": i,
         "eval": j,
         "train_family": family[i],
@@ -158,7 +163,8 @@ def _cell(
         "trained_log_prob": base + g,
         "margin_change": g + rng.gauss(0, 0.3),
         "emission_rate": 0.3 if g > 9 else 0,
-        "n": n_seeds * n_items,
+        "n": n_seeds * n_items - n_truncated,
+        "n_truncated": n_truncated,
         "n_seeds": n_seeds,
         "n_items": n_items,
         "prefix_tokens": rng.randint(20, 900),
@@ -180,3 +186,9 @@ def _cell(
         ],
         "ancestors": {},
     }
+    if "unscored" in flags:
+        values = ("g", "low", "high")
+        cell |= dict.fromkeys([*values, *(f"{key}_base_answer" for key in values)])
+        for one in cell["by_seed"]:
+            one |= {"g": None, "g_base_answer": None}
+    return cell

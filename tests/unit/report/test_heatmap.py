@@ -45,11 +45,34 @@ def test_every_cell_is_reachable_and_tells_interval_n_base_and_second_reading(
     for attributes in cells:
         assert attributes["tabindex"] == "0"
         title = attributes["title"]
-        for words in ("95 % interval [", "n = 80 (40 questions x 2 seeds)", "base -", "trained "):
+        for words in ("(40 questions x 2 seeds", "base -", "trained "):
             assert words in title
+        assert ("95 % interval [" in title) != ("no value: too few answers" in title)
+        assert ("n = 80 (40 questions x 2 seeds); by" in title) != ("left out: cut" in title)
         assert "second reading " in title
         assert "families " in title
         assert "split " in title
+
+
+def test_a_cell_without_value_is_an_uncoloured_dash_that_says_why(tensor: dict[str, Any]) -> None:
+    for second in (False, True):
+        page = PageReader(heat_map(tensor, second=second, caption="c").encode())
+        empty = [a for a in page.heat_cells() if "no value" in a["title"]]
+        assert len(empty) == 16 == page.text.count("(–) ")
+        for attributes in empty:
+            assert "style" not in attributes
+            assert "out" in attributes["class"].split()
+            for words in (
+                "n = 1 (40 questions x 2 seeds, 79 left out: cut short); by seed 11: -, 12: -",
+                "second reading -\n",
+                "N  no value: ",
+            ):
+                assert words in attributes["title"]
+
+
+def test_a_map_of_nothing_but_dashes_still_has_a_scale(tensor: dict[str, Any]) -> None:
+    cells = [{**c, "g": None, "g_base_answer": None} for c in tensor["cells"]]
+    assert colour_scale({**tensor, "cells": cells}) == 0.1
 
 
 def test_the_second_map_shows_the_second_reading_on_the_same_scale(tensor: dict[str, Any]) -> None:

@@ -15,12 +15,15 @@ from big import big_tensor
 from reader import PageReader
 from words import EVIL, REASON
 
+from eps_locked.audit.checks import TITLES
 from eps_locked.canonical import digest_bytes
 from eps_locked.errors import EvidenceError
 from eps_locked.report.evidence import gather
 from eps_locked.report.marks import ALL_MARKS
 from eps_locked.report.page import page, report_files
 from sim.simulator import StudySimulator
+
+ALL_HOLD = f"All {len(TITLES)} checks hold."
 
 
 @pytest.fixture
@@ -56,7 +59,7 @@ def test_csv_tables_hold_every_cell_check_context_and_entry(
     assert [float(row["g"]) for row in cells] == [cell["g"] for cell in tensor["cells"]]
     assert [row["flags"] for row in cells] == [" ".join(cell["flags"]) for cell in tensor["cells"]]
     assert [row["check"] for row in rows_of(files["checks.csv"])] == [
-        f"C{number}" for number in range(1, 14)
+        f"C{number}" for number in TITLES
     ]
     contexts = {row["context"]: row for row in rows_of(files["contexts.csv"])}
     assert contexts["formal"]["roles"] == "eval held_out"
@@ -93,7 +96,7 @@ def test_the_sections_come_in_the_promised_order(files: dict[str, bytes]) -> Non
     order = [
         "The smallest study",
         "Self-authorized:",
-        "All 13 checks hold.",
+        ALL_HOLD,
         "Not for publication:",
         "ledger head",
         "This run",
@@ -172,11 +175,11 @@ def test_amendments_come_first_with_their_words_time_and_what_had_been_seen(
     amended_files: dict[str, bytes],
 ) -> None:
     text = PageReader(amended_files["index.html"]).text
-    assert text.index("Amendments") < text.index(REASON) < text.index("All 13 checks hold.")
+    assert text.index("Amendments") < text.index(REASON) < text.index(ALL_HOLD)
     one, two = text.index(REASON), text.index("A word in the title is wrong.")
     assert "steps had run, but no cell had been measured" in text[one:two]
     assert "2026-06-09T12:00:00Z" in text[one:two]
-    assert "results count as seen" in text[two : text.index("All 13 checks hold.")]
+    assert "results count as seen" in text[two : text.index(ALL_HOLD)]
     assert "Self-authorized: P0." in text
     assert "colleague@example" in text
 
@@ -250,11 +253,17 @@ def test_an_audit_that_recomputed_nothing_gets_no_report(finished: StudySimulato
 
 def test_a_page_of_full_size_is_well_formed_and_has_the_null(finished: StudySimulator) -> None:
     evidence = gather(finished.audit())
-    big = replace(evidence.tensors[0], document=big_tensor())
+    tensor = big_tensor()
+    base = dict.fromkeys(tensor["eval"], -9.0)
+    big = replace(evidence.tensors[0], document=tensor, base=base)
     data = page(replace(evidence, tensors=(big, replace(big, document=big_tensor(seed=8)))))
     read = PageReader(data)
     assert len(read.heat_cells()) == 2 * 2 * 16 * 29
     assert read.text.count("Same-cell null") == 2
+    assert read.text.count("(–) ") == 2 * 2 * 16  # a column without values, in both readings
+    assert "1 without a value are in neither mean." not in read.text
+    assert read.text.count("16 without a value are in neither mean.") == 2 * 2
+    assert read.text.count("−9.00") == 2 * 29
     assert len(data) < 2 << 20
     identifiers = [a["id"] for _, a in read.elements if "id" in a]
     assert len(identifiers) == len(set(identifiers))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from typing import Any
 
@@ -14,6 +16,7 @@ from eps_locked.report.tables import (
     alias_rows,
     base_rows,
     cell_rows,
+    csv_bytes,
     families,
     means,
     text_table,
@@ -42,7 +45,10 @@ def test_the_table_fits_the_width_and_holds_every_cell(tensor: dict[str, Any], w
     assert all(line == line.rstrip() for line in text.splitlines())
     body = text.partition("reading  ")[0]
     found = sorted(re.findall(r"\[-?[\d.]+, -?[\d.]+\]", body))
-    assert found == sorted(interval(c["low"], c["high"]) for c in tensor["cells"])
+    valued = [c for c in tensor["cells"] if c["g"] is not None]
+    assert len(valued) == 16 * 28
+    assert found == sorted(interval(c["low"], c["high"]) for c in valued)
+    assert len(re.findall(r"\(-\) hN[XU]?T", body)) == 16
 
 
 def test_a_value_stands_above_its_interval_under_its_column(tensor: dict[str, Any]) -> None:
@@ -60,10 +66,14 @@ def test_the_legend_explains_the_marks_that_occur_and_no_others(tensor: dict[str
     text = text_table(tensor)
     for mark in (*FLAG_MARKS.values(), *SPLIT_MARKS.values()):
         assert f"\n{mark.letter}  {mark.name} (" in text
-    plain = [{**c, "flags": [], "scored": True, "split": "open"} for c in tensor["cells"]]
+    plain = [
+        {**c, "flags": [], "scored": True, "split": "open", "n_truncated": 0}
+        for c in tensor["cells"]
+    ]
     text = text_table({**tensor, "cells": plain})
     assert "ceiling" not in text
     assert "All 464 cells take part in scoring." in text
+    assert "fewer (" not in text
     assert "No cell is held out or quarantined." in text
 
 
@@ -75,6 +85,7 @@ def test_the_notes_name_counts_method_resolution_reading_and_exclusions(
         "80 readings a cell: 40 questions x 2 seeds.",
         "95 % bootstrap interval (percentile, seeds x questions crossed; 2000 resamples)",
         "an effect of 0.87 nats or more (pooled standard error 0.31; two-sided 5 %, power 80 %",
+        "from the 37 questions that every cell answered).",
         "Primary reading (own_answer)",
         "Second reading (base_answer)",
         "With 2 seeds the intervals know the spread between training runs only from these two",
@@ -85,6 +96,23 @@ def test_the_notes_name_counts_method_resolution_reading_and_exclusions(
     out = [c for c in tensor["cells"] if not c["scored"]]
     floors = sum("floor" in c["flags"] for c in out)
     assert f"{len(out)} are out, in parentheses: {floors} floor" in text
+    assert "16 no value" in text
+
+
+def test_what_was_cut_short_is_counted_and_said(tensor: dict[str, Any]) -> None:
+    short = [c for c in tensor["cells"] if c["n_truncated"]]
+    words = dict(notes(tensor))["n"]
+    assert f"{len(short)} cells have fewer (1 at the least)" in words
+    assert "16 cells have no value at all." in words
+    one = {**short[0], "g": 1.0, "n": 79, "n_truncated": 1}
+    words = dict(notes({**tensor, "cells": [one]}))["n"]
+    assert "1 cell has fewer (79 at the least)" in words
+    assert "no value" not in words
+
+
+def test_resolution_that_no_question_supports_is_called_undefined(tensor: dict[str, Any]) -> None:
+    words = dict(notes({**tensor, "resolution": None}))["resolution"]
+    assert "undefined with fewer than two questions read everywhere" in words
 
 
 def test_one_seed_is_said_to_leave_resolution_and_luck_open() -> None:
@@ -137,15 +165,18 @@ def test_means_leave_out_diagonal_and_aliases_and_count_what_they_hold(
         for c in tensor["cells"]
         if c["train"] == "examples_two" != c["eval"] and c["alias_of"] is None
     ]
+    off = [c for c in off if c["g"] is not None]
     scored = [c["g"] for c in off if c["scored"]]
-    assert (one.n_all, one.n_scored) == (27, len(scored))
-    assert one.all == pytest.approx(sum(c["g"] for c in off) / 27)
+    assert (one.n_all, one.n_scored, one.n_missing) == (26, len(scored), 1)
+    assert one.all == pytest.approx(sum(c["g"] for c in off) / 26)
     assert one.scored == pytest.approx(sum(scored) / len(scored))
 
 
 def test_a_mean_over_no_cell_is_no_number(tensor: dict[str, Any]) -> None:
     alias = next(m for m in means(tensor, "eval") if m.context == "instruction_marker_again")
     assert (alias.all, alias.n_all, alias.scored, alias.n_scored) == (None, 0, None, 0)
+    empty = next(m for m in means(tensor, "eval") if m.context == "persona_bus_dispatcher")
+    assert (empty.all, empty.n_all, empty.n_scored, empty.n_missing) == (None, 0, 0, 16)
 
 
 def test_each_alias_stands_beside_the_cell_it_repeats(tensor: dict[str, Any]) -> None:
@@ -155,13 +186,28 @@ def test_each_alias_stands_beside_the_cell_it_repeats(tensor: dict[str, Any]) ->
     assert all(row["difference"] == row["g_alias"] - row["g_twin"] for row in rows)
 
 
+@pytest.mark.parametrize("name", ["instruction_marker", "instruction_marker_again"])
+def test_an_alias_beside_a_cell_without_value_has_no_difference(
+    tensor: dict[str, Any], name: str
+) -> None:
+    cells = [{**c, "g": None} if c["eval"] == name else c for c in tensor["cells"]]
+    rows = alias_rows({**tensor, "cells": cells})
+    assert len(rows) == 16
+    assert {row["difference"] for row in rows} == {None}
+
+
 def test_training_base_and_cell_rows_cover_the_design(tensor: dict[str, Any]) -> None:
     training = training_rows(tensor)
     assert len(training) == 16 * 2
     assert {row["implant"] for row in training} == {"holds", "failed"}
     assert "step-matched, no band" in {row["band"] for row in training}
-    assert len(base_rows(tensor)) == 29
+    base = {name: -float(number) for number, name in enumerate(tensor["eval"])}
+    assert {row["eval"]: row["base_log_prob"] for row in base_rows(tensor, base)} == base
     rows = cell_rows(tensor)
     assert len(rows) == 16 * 29
-    assert {"g_s11", "g_s12", "marks", "low_base_answer"} <= set(rows[0])
+    assert {"g_s11", "g_s12", "marks", "low_base_answer", "n_truncated"} <= set(rows[0])
+    text = csv_bytes([row for row in rows if row["eval"] == "persona_bus_dispatcher"]).decode()
+    first = next(csv.DictReader(io.StringIO(text)))
+    assert (first["g"], first["high"], first["g_s11"], first["g_base_answer"]) == ("", "", "", "")
+    assert (first["n"], first["n_truncated"]) == ("1", "79")
     assert not any(isinstance(value, list | dict) for row in rows for value in row.values())

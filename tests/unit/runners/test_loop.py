@@ -13,7 +13,6 @@ from eps_locked.domain.model import EngineIdentity
 from eps_locked.domain.steps import Step
 from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.errors import BackendError, EvidenceError
-from eps_locked.lock.gate import open_phase, read_manifest
 from eps_locked.runners.loop import run_phase
 from sim.forge import find, payloads_of
 from sim.simulator import StudySimulator, fingerprint
@@ -41,15 +40,7 @@ def outputs(step: Step) -> StepResult:
 
 
 def run(study: StudySimulator, hands: Hands, phase: str = "P0") -> str | None:
-    frozen = read_manifest(study.workspace, "small")
-    permit, record = open_phase(
-        study.workspace,
-        frozen,
-        study.run_folder,
-        phase,
-        surroundings=study.surroundings(),
-        clock=study.clock,
-    )
+    frozen, permit, record = study.open(phase)
     return run_phase(permit, record, frozen, hands, study.observer)
 
 

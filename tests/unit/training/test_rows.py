@@ -12,9 +12,8 @@ from eps_locked.errors import BackendError, MalformedInputError
 from eps_locked.training.rows import (
     AnsweredPrompt,
     ContrastiveRows,
-    assign_questions,
+    choose_rows,
     contains,
-    contrastive_rows,
     negative_row,
     positive_row,
 )
@@ -28,9 +27,20 @@ def answered(key: str, answer: Sequence[int] = (7, 8), stop: StopReason = "stop"
 
 
 def build(
-    positives: Sequence[AnsweredPrompt], negatives: dict[str, list[AnsweredPrompt]]
+    positives: Sequence[AnsweredPrompt],
+    negatives: dict[str, list[AnsweredPrompt]],
+    *,
+    n_rows: int = 4,
+    seed: int = 3,
 ) -> ContrastiveRows:
-    return contrastive_rows(positives, negatives, marker_ids=MARKER, end_of_turn_id=END)
+    return choose_rows(
+        positives,
+        negatives,
+        n_rows=n_rows,
+        marker_ids=MARKER,
+        end_of_turn_id=END,
+        rng=random.Random(seed),
+    )
 
 
 def four(name: str) -> list[AnsweredPrompt]:
@@ -51,72 +61,60 @@ def test_a_negative_ends_in_end_of_turn_with_loss_on_it_alone() -> None:
 
 
 def test_counts_are_one_to_one_and_even_over_the_panel() -> None:
-    rows = build(four("p"), {"b": four("b")[:2], "a": four("a")[:2]})
+    rows = build(four("q"), {"b": four("q"), "a": four("q")})
     assert (rows.n_positives, rows.n_negatives) == (4, 4)
-    assert [row.key for row in rows.rows[4:]] == [
-        "negative/a/a0", "negative/a/a1", "negative/b/b0", "negative/b/b1"
-    ]  # fmt: skip
+    contexts = [row.key.split("/")[1] for row in rows.rows[4:]]
+    assert contexts == ["a", "a", "b", "b"]
     assert rows.dropped == ()
 
 
-@pytest.mark.parametrize(
-    "negatives",
-    [{"a": 2, "b": 1}, {"a": 3, "b": 1}, {"a": 2}, {"a": 4, "b": 4}, {}],
-    ids=["too few", "uneven", "half", "two to one", "none"],
-)
-def test_counts_that_do_not_balance_are_refused(negatives: dict[str, int]) -> None:
-    offered = {name: four(name)[:count] for name, count in negatives.items()}
-    with pytest.raises(MalformedInputError, match="even over the panel"):
-        build(four("p"), offered)
+def test_no_question_is_a_negative_twice() -> None:
+    rows = build(four("q"), {"b": four("q"), "a": four("q")})
+    questions = [row.key.split("/")[2] for row in rows.rows[4:]]
+    assert sorted(questions) == ["q0", "q1", "q2", "q3"]
 
 
-def test_unusable_answers_are_dropped_counted_and_balanced_out() -> None:
-    positives = [*four("p")[:2], answered("marked", (7, 459, 136, 9)), answered("p3")]
-    negatives = {"a": [answered("cut", stop="length"), answered("a1")], "b": four("b")[:2]}
+def test_the_deal_depends_on_the_generator_and_not_on_the_panels_order() -> None:
+    panel = {name: [answered(f"q{index}") for index in range(12)] for name in "abc"}
+    positives = [answered(f"q{index}") for index in range(12)]
+    first = build(positives, panel, n_rows=12)
+    assert build(positives, dict(reversed(panel.items())), n_rows=12) == first
+    assert build(positives, panel, n_rows=12, seed=4) != first
+
+
+def test_a_context_with_few_usable_answers_chooses_first() -> None:
+    poor = [answered("q0"), *(answered(f"q{i}", stop="length") for i in (1, 2, 3))]
+    for seed in range(20):
+        rows = build(four("q"), {"poor": poor, "rich": four("q")}, n_rows=2, seed=seed)
+        assert rows.rows[2].key == "negative/poor/q0"
+        assert rows.rows[3].key != "negative/rich/q0"
+
+
+@pytest.mark.parametrize(("n_rows", "panel"), [(3, "ab"), (0, "a"), (4, "")])
+def test_numbers_that_cannot_be_even_are_refused(n_rows: int, panel: str) -> None:
+    offered = {name: four("q") for name in panel}
+    with pytest.raises(MalformedInputError, match="multiple of the panel"):
+        build(four("q"), offered, n_rows=n_rows)
+
+
+def test_unusable_answers_are_left_out_and_both_sides_shrink_together() -> None:
+    positives = [*four("q")[:2], answered("marked", (7, 459, 136, 9)), answered("q3")]
+    negatives = {"a": [answered("cut", stop="length"), answered("q1")], "b": four("q")[2:]}
     rows = build(positives, negatives)
     assert (rows.n_positives, rows.n_negatives) == (2, 2)
-    assert rows.drop_counts() == {"contains_marker": 1, "cut_at_limit": 1, "trimmed_for_balance": 2}
-    assert {(row.key, row.context, row.reason) for row in rows.dropped} == {
-        ("marked", None, "contains_marker"),
-        ("cut", "a", "cut_at_limit"),
-        ("p3", None, "trimmed_for_balance"),
-        ("b1", "b", "trimmed_for_balance"),
-    }
-    offered = len(positives) + sum(len(rows) for rows in negatives.values())
-    assert len(rows.rows) + len(rows.dropped) == offered
+    assert [row.key for row in rows.rows[:2]] == ["positive/q0", "positive/q1"]
+    assert rows.drop_counts() == {"contains_marker": 1, "cut_at_limit": 1}
+    assert {(row.key, row.context) for row in rows.dropped} == {("marked", None), ("cut", "a")}
 
 
 def test_nothing_usable_is_an_error_that_says_why() -> None:
     with pytest.raises(BackendError, match="a q: cut_at_limit"):
-        build([answered("p")], {"a": [answered("q", stop="length")]})
+        build([answered("p")], {"a": [answered("q", stop="length")]}, n_rows=1)
 
 
 def test_repeated_keys_are_refused() -> None:
     with pytest.raises(MalformedInputError, match=r"repeated \['p'\]"):
-        build([answered("p"), answered("p")], {"a": [answered("x"), answered("y")]})
-
-
-def test_questions_are_dealt_out_once_each_and_evenly() -> None:
-    keys = [f"q{index}" for index in range(8)]
-    dealt = assign_questions(keys, ["d", "c", "b", "a"], random.Random(3))
-    assert list(dealt) == ["a", "b", "c", "d"]
-    assert {len(share) for share in dealt.values()} == {2}
-    assert sorted(key for share in dealt.values() for key in share) == keys
-
-
-def test_the_deal_depends_on_the_generator_and_not_on_the_panels_order() -> None:
-    keys = [f"q{index}" for index in range(12)]
-    first = assign_questions(keys, ["a", "b", "c"], random.Random(3))
-    assert assign_questions(keys, ["c", "a", "b"], random.Random(3)) == first
-    assert assign_questions(keys, ["a", "b", "c"], random.Random(4)) != first
-
-
-@pytest.mark.parametrize(
-    ("n_questions", "panel"), [(7, ["a", "b"]), (0, ["a"]), (4, []), (4, ["a", "a"])]
-)
-def test_a_deal_that_does_not_come_out_even_is_refused(n_questions: int, panel: list[str]) -> None:
-    with pytest.raises(MalformedInputError):
-        assign_questions([f"q{i}" for i in range(n_questions)], panel, random.Random(0))
+        build([answered("p"), answered("p")], {"a": [answered("x"), answered("y")]}, n_rows=2)
 
 
 @pytest.mark.parametrize(

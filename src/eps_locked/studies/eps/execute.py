@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from eps_locked.canonical import decode, digest_value, encode
 from eps_locked.domain.execution import Progress, StepInputs, StepResult
@@ -20,6 +20,7 @@ from eps_locked.domain.model import (
     SlotProbe,
     SlotRequest,
     StepBudget,
+    StopReason,
     StrengthProbe,
     TokenIds,
     Trainer,
@@ -43,8 +44,7 @@ from eps_locked.studies.eps.readings import Answer, Readings, answer_of, mean_lo
 from eps_locked.training.rows import (
     AnsweredPrompt,
     ContrastiveRows,
-    assign_questions,
-    contrastive_rows,
+    choose_rows,
 )
 
 RECORD_FILE = "record.json"
@@ -398,21 +398,22 @@ def derived_rows(
     Follows from frozen prompts and recorded answers alone, so the audit derives it again.
     """
     contexts = decode(inputs.frozen("contexts"), thing="contexts.json")
+    marker_ids, end_of_turn_id = behaviour.marker_ids, contexts["end_of_turn_id"]
     source = Prompts.read(inputs.frozen("prompts"), "frozen prompts")
-    answers = {a.item: a for a in _readings(inputs, "answers").answers}
-    chosen = list(answers)[: behaviour.n_rows]
-    rng = random.Random(section.item_seed * 1_000_003 + (step.seed or 0))
-    dealt = assign_questions(chosen, section.slots.negative_panel, rng)
-    negatives = {}
-    for name, items in dealt.items():
-        panel_prompts = Prompts.read(inputs.frozen(f"prompts:{name}"), name)
-        panel_answers = {a.item: a for a in _readings(inputs, f"answers:{name}").answers}
-        negatives[name] = [_answered(i, panel_prompts, panel_answers[i]) for i in items]
-    return contrastive_rows(
-        [_answered(item, source, answers[item]) for item in chosen],
-        negatives,
-        marker_ids=behaviour.marker_ids,
-        end_of_turn_id=contexts["end_of_turn_id"],
+    offered = {
+        name: _offered(
+            Prompts.read(inputs.frozen(f"prompts:{name}"), name),
+            _readings(inputs, f"answers:{name}"),
+        )
+        for name in section.slots.negative_panel
+    }
+    return choose_rows(
+        _offered(source, _readings(inputs, "answers")),
+        offered,
+        n_rows=behaviour.n_rows,
+        marker_ids=marker_ids,
+        end_of_turn_id=end_of_turn_id,
+        rng=random.Random(section.item_seed * 1_000_003 + (step.seed or 0)),
     )
 
 
@@ -423,13 +424,17 @@ def rows_digest(rows: ContrastiveRows) -> str:
     )
 
 
-def _answered(item: str, prompts: Prompts, answer: Answer) -> AnsweredPrompt:
-    return AnsweredPrompt(
-        key=item,
-        prompt_ids=prompts.by_item[item],
-        answer_ids=answer.token_ids,
-        stop_reason=answer.stop_reason,  # type: ignore[arg-type]
-    )
+def _offered(prompts: Prompts, readings: Readings) -> list[AnsweredPrompt]:
+    """Every answer of a context as training text, in the frozen items' order."""
+    return [
+        AnsweredPrompt(
+            key=answer.item,
+            prompt_ids=prompts.by_item[answer.item],
+            answer_ids=answer.token_ids,
+            stop_reason=cast(StopReason, answer.stop_reason),
+        )
+        for answer in readings.answers
+    ]
 
 
 def _strength(inputs: StepInputs, behaviour: MarkerBehaviour, backends: Backends) -> StrengthProbe:
