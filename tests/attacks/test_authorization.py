@@ -56,6 +56,7 @@ def test_without_an_authorization_nothing_runs(half_way: StudySimulator, refuses
         ({"schema": "eps-locked/amendment/1"}, "schema"),
         ({"note": "please"}, "note"),
         ({"phase": None}, "phase"),
+        ({"root": "smoke"}, "root"),
     ],
 )
 def test_a_document_of_the_authors_own_making_is_still_held_to_the_rules(
@@ -69,7 +70,9 @@ def test_a_document_of_the_authors_own_making_is_still_held_to_the_rules(
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["name", "manifest", "signer", "cap_ms", "self_authorized"])
+@pytest.mark.parametrize(
+    "field", ["name", "root", "manifest", "signer", "cap_ms", "self_authorized"]
+)
 def test_every_field_of_a_document_has_to_be_there(
     half_way: StudySimulator, refuses: Any, field: str
 ) -> None:

@@ -5,8 +5,9 @@ It shares no line with eps_locked. It needs the standard library, ``blake3`` and
 list means that everything it can see holds. The marks in brackets are rules of docs/lock.md.
 
 What it leaves to eps_locked's own audit: the exact ends of the bootstrap intervals (here only
-that they enclose g and lie inside the data), the resolution block, the Parquet copy of the
-tensor, the checker's own sources (C4), and whether token ids spell the texts beside them.
+that they enclose g and lie inside the data), the variances of the resolution block, the Parquet
+copy of the tensor, the checker's own sources (C4), reading the material's YAML (so the draw of the
+items and the step list as a whole), and whether token ids spell the texts beside them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import base64
 import json
 import math
 import os
+import random
 import re
 import subprocess
 import sys
@@ -32,7 +34,8 @@ import blake3
 MAX_INTEGER = 2**53 - 1
 KINDS = {"open", "step", "aborted", "amendment", "close"}
 STATUSES = ("done", "failed", "implant_failed", "unscored")
-EXCLUDING = {"floor", "ceiling", "implant_failed", "divergence", "alias"}
+EXCLUDING = {"unscored", "floor", "ceiling", "implant_failed", "divergence", "alias"}
+N_CHECKS = 14
 BEGIN, END = b"-----BEGIN SSH SIGNATURE-----\n", b"-----END SSH SIGNATURE-----\n"
 
 
@@ -165,8 +168,8 @@ SHAPES = {
     "aborted": "step:t phase:t reason:t compute_ms:n",
     "amendment": "number:n amendment:d signature:d lock_head:d rebind:d%",
     "close": "phase:t results:d n_steps:n compute_ms:n",
-    "authorization document": "schema:t name:t manifest:d lock_head:d phase:t cap_ms:n signer:t "
-    "self_authorized:b issued_at:w expires_at:w",
+    "authorization document": "schema:t name:t root:t manifest:d lock_head:d phase:t cap_ms:n "
+    "signer:t self_authorized:b issued_at:w expires_at:w",
     "amendment document": "schema:t name:t manifest:d number:n previous_lock_head:d ledger_head:d "
     "signer:t at:w reason:t changes:t* rebind:d% seen:t",
     "verdict": "schema:t name:t manifest:d ledger_head:d n_entries:n complete:b publishable:b "
@@ -178,6 +181,7 @@ SHAPES = {
     "reading": "log_prob:r marker_logits:r* log_z:r* end_of_turn_logit:r",
     "headroom": "schema:t behaviour:t unreachable_above:r base_log_prob:r% source_log_prob:r% "
     "unreachable:t*",
+    "prompts": "schema:t context:t probes:n** prefix:n* suffixes:n*%",
 }
 
 
@@ -219,8 +223,8 @@ def same(thing: str, expected: Any, found: Any) -> None:
 
 def near(thing: str, expected: Any, found: Any) -> None:
     if expected is None or found is None:
-        return same(thing, expected, found)
-    if not isinstance(found, int | float) or not math.isclose(
+        same(thing, expected, found)
+    elif not isinstance(found, int | float) or not math.isclose(
         expected, found, rel_tol=1e-12, abs_tol=1e-12
     ):
         raise Bad(f"{thing}: expected {expected!r}, found {found!r}")
@@ -233,6 +237,12 @@ def moment(stamp: str) -> datetime:
 def mean(values: Any) -> float:
     numbers = [float(value) for value in values]
     return sum(numbers) / len(numbers)
+
+
+def mean_or_none(values: Any) -> float | None:
+    """Over what is there; None of nothing."""
+    numbers = [value for value in values if value is not None]
+    return mean(numbers) if numbers else None
 
 
 def walk(folder: Path) -> list[str]:
@@ -251,15 +261,36 @@ class Plan:
         lines = data.decode("utf-8").splitlines()
         self.text = "\n".join(re.sub(r"(^|\s)#.*", "", line) for line in lines)
 
-    def word(self, key: str) -> str:
-        pattern = rf"""(?:^|[{{,])[\s-]*["']?{key}["']?\s*:\s*["']?([^\s,"'}}]+)"""
-        found = re.findall(pattern, self.text, re.MULTILINE)
+    def after(self, key: str, value: str) -> list[tuple[str, str]]:
+        """(what ``value`` matches behind a key, all text behind that), for each place of it."""
+        pattern = rf"""(?:^|[{{,])[\s-]*["']?{key}["']?\s*:({value})"""
+        found = re.finditer(pattern, self.text, re.MULTILINE)
+        return [(match[1], self.text[match.end() :]) for match in found]
+
+    def only(self, key: str, value: str) -> tuple[str, str]:
+        found = self.after(key, value)
         if len(found) != 1:
             raise Bad(f"plan: expected {key} once, found it {len(found)} times")
-        return str(found[0])
+        return found[0]
+
+    def word(self, key: str) -> str:
+        return self.only(key, r"""\s*["']?[^\s,"'}]+""")[0].strip(" \n\"'")
 
     def number(self, key: str) -> float:
         return float(self.word(key))
+
+    def numbers(self, key: str) -> list[int]:
+        """A list of counts, in either of YAML's two forms."""
+        text, _ = self.only(key, r"\s*(?:\[[^]]*\]|(?:\n\s*-[ ]*\d+)+)")
+        return [int(number) for number in re.findall(r"\d+", text)]
+
+    def seed_of(self, part: str) -> int:
+        """``seed`` stands in several parts of a plan: the first one behind the part's own key."""
+        _, rest = self.only(part, r"\s*\{?")
+        found = re.search(r"""\bseed["']?\s*:\s*(\d+)""", rest)
+        if found is None:
+            raise Bad(f"plan: no seed of {part}")
+        return int(found[1])
 
 
 class Verifier:
@@ -466,7 +497,7 @@ class Verifier:
 
     def cost(self, step: Any, state: Any) -> int:
         """What a step is expected to cost [L11.1]."""
-        return max(step["estimate_ms"], state["slowest"].get(step["kind"], 0))
+        return int(max(step["estimate_ms"], state["slowest"].get(step["kind"], 0)))
 
     def charge(self, entry: Any, state: Any) -> None:
         phase = entry["phase"]
@@ -557,6 +588,7 @@ class Verifier:
                 require(payload, "authorization document")
                 same("manifest", self.manifest_digest, payload["manifest"])
                 same("name", self.name, payload["name"])
+                same("root", "runs", payload["root"])
                 signer, at = payload["signer"], payload["issued_at"]
                 require_signature(data, signature, allowed, signer, "authorization", at)
                 leave[digest(data)] = (payload, digest(signature))
@@ -647,20 +679,19 @@ class Verifier:
                 self.check_verdict(self.read(self.run / "verdicts" / name))
 
     def check_verdict(self, data: bytes) -> None:
-        """A verdict that said yes must name a state this ledger went through [L15.3]."""
+        """A verdict names a state this ledger went through, and says what its checks say [L15]."""
         payload, _ = envelope(data, "eps-locked/verdict/1")
         require(payload, "verdict")
         checks = payload["checks"]
-        same("checks", [n + 1 for n in range(13)], [check["number"] for check in checks])
+        same("checks", [n + 1 for n in range(N_CHECKS)], [check["number"] for check in checks])
         for check in checks:
             same(f"C{check['number']}", not check["failures"], check["ok"])
         same("ok", all(check["ok"] for check in checks), payload["ok"])
-        if payload["ok"]:
-            same("name", self.name, payload["name"])
-            same("manifest", self.manifest_digest, payload["manifest"])
-            number = payload["n_entries"]
-            known = self.digests[number - 1] if 0 < number <= len(self.digests) else "none"
-            same("ledger_head", known, payload["ledger_head"])
+        same("name", self.name, payload["name"])
+        same("manifest", self.manifest_digest, payload["manifest"])
+        number = payload["n_entries"]
+        known = self.digests[number - 1] if 0 < number <= len(self.digests) else "none"
+        same("ledger_head", known, payload["ledger_head"])
 
 
 class Study:
@@ -670,18 +701,24 @@ class Study:
         self.v, self.steps, self.done = verifier, verifier.steps, verifier.done
         self.cache: dict[tuple[str, str, str], Any] = {}
         self.owners: dict[str, str] = {}
-        self.plan_number = Plan(verifier.frozen_bytes("plan.yaml")).number
+        self.plan = Plan(verifier.frozen_bytes("plan.yaml"))
+        self.plan_number = self.plan.number
 
     def check(self) -> None:
         self.items = self.v.json("items.json")
+        self.end_of_turn = self.v.json("contexts.json")["end_of_turn_id"]
         self.contexts = self.v.json("contexts.json")["contexts"]
         with self.v.noting(self.v.frozen / "frozen/items.json"):
             self.check_items()
+        with self.v.noting(self.v.frozen / "frozen/contexts.json"):
+            self.check_contexts()
         with self.v.noting(self.v.frozen / "frozen/split.json"):
             self.check_split()
         for name, entry in self.done.items():
             step = self.steps[name]
             with self.v.noting(name):
+                cost = round(self.plan_number(step["kind"]) * 1000)  # [L7]
+                same("estimate_ms", cost, step["estimate_ms"])
                 handler: Callable[[Any, Any], list[str]] = getattr(self, f"on_{step['kind']}")
                 flags = handler(step, entry)
                 same("flags", flags, entry["flags"])
@@ -692,14 +729,36 @@ class Study:
 
     def check_items(self) -> None:
         """Ids follow from the text [L6.3]."""
+        for pool in ("train", "eval"):
+            same(pool, self.plan_number(f"n_{pool}"), len(self.items[pool]))
         for item in (*self.items["train"], *self.items["eval"]):
             folded = unicodedata.normalize("NFKC", item["text"]).casefold()
             plain = " ".join(re.sub(r"[^\w]+", " ", folded).split())
             same("id", "q-" + digest(plain.encode())[7:23], item["id"])
 
+    def check_contexts(self) -> None:
+        """Identity and counts follow from the prompts; twins are aliases [L6.4]."""
+        firsts: dict[str, str] = {}
+        for name, context in self.contexts.items():
+            prompts = require(self.v.json(f"prompts/{name}.json"), "prompts")
+            messages = [[one["role"], one["content"]] for one in context["messages"]]
+            prefix = len(prompts["prefix"])
+            for key, value in (
+                *(("id", prompts["context"]), ("digest", digest(canonical(messages)))),
+                *(("rendered", digest(canonical(prompts["probes"]))), ("prefix_tokens", prefix)),
+                ("longest_prompt_tokens", prefix + max(map(len, prompts["suffixes"].values()))),
+            ):
+                same(f"{name}: {key}", value, context[key])
+            twin = context["alias_of"]
+            if twin is None:
+                same("identity", name, firsts.setdefault(context["rendered"], name))
+            else:
+                same(f"{name}: alias", self.contexts[twin]["rendered"], context["rendered"])
+
     def check_split(self) -> None:
         """The draw follows from its seed and fraction [L6.5]."""
         split = self.v.json("split.json")
+        same("seed", self.plan.seed_of("quarantine"), split["seed"])
         near("fraction", self.plan_number("fraction"), split["fraction"])
         fates: dict[str, str] = {}
         for step in self.steps.values():
@@ -758,6 +817,29 @@ class Study:
     def own_mean(self, answers: Any) -> float:
         return mean(answer["own"]["log_prob"] for answer in answers)
 
+    def with_slot(self, answers: Any) -> list[Any]:
+        """Answers that ended by themselves, or show the marker; the others have no slot [L16.3]."""
+        return [a for a in answers if a["stop_reason"] == "stop" or a["marker_emitted"]]
+
+    def deltas(self, base: Any, trained: Any, reading: str) -> dict[str, float]:
+        """d by item, for the items at which both readings exist [L16.9]."""
+        before = {answer["item"]: answer["own"]["log_prob"] for answer in self.with_slot(base)}
+        after = self.with_slot(trained) if reading == "own" else trained
+        pairs = [(a["item"], a[reading]["log_prob"]) for a in after if a["item"] in before]
+        return {item: value - before[item] for item, value in pairs}
+
+    def value(self, rows: list[dict[str, float]]) -> float | None:
+        """The mean of all d, or None where a seed has too few of them."""
+        share = self.plan_number("minimum_answered_share")
+        needed = max(2, share * len(self.items["eval"]))
+        if any(len(row) < needed for row in rows):
+            return None
+        return mean(d for row in rows for d in row.values())
+
+    def implant_failed(self, base: Any, trained: Any) -> bool:
+        strength = self.value([self.deltas(base, trained, "own")])
+        return strength is None or strength < self.plan_number("implant_threshold")
+
     def ordered(self, step: Any, prefix: str) -> dict[str, str]:
         """The inputs ``prefix:X`` as {X: step id}, in the order of those steps in the list."""
         order = list(self.steps)
@@ -809,8 +891,7 @@ class Study:
         if step["params"]["train"] != step["params"]["eval"]:
             return False
         trained = self.parsed(step["id"], "cell", "readings.json")["answers"]
-        strength = self.own_mean(trained) - self.own_mean(self.answers(step, "base"))
-        return strength < self.plan_number("implant_threshold")
+        return self.implant_failed(self.answers(step, "base"), trained)
 
     def on_fit(self, step: Any, entry: Any) -> list[str]:
         record = self.parsed(step["id"], "fit", "record.json")
@@ -834,11 +915,60 @@ class Study:
         header = json.loads(data[8 : 8 + length])["__metadata__"]
         for key, value in (
             *(("behaviour", step["params"]["behaviour"]), ("context", step["params"]["context"])),
-            *(("seed", str(step["seed"])), ("rows", record["rows"])),
+            *(("seed", str(step["seed"])), ("rows", self.rows(step))),
         ):
             same(f"adapter {key}", value, header.get(key))
+        same("rows", self.rows(step), record["rows"])
         last = record["checks"][-1][1] if record["checks"] else None
         same("realised_strength", last, record["realised_strength"])
+
+    def rows(self, step: Any) -> str:
+        """Digest of the training rows that prompts, answers and plan give [L16.5]."""
+        key = ("rows", step["params"]["context"], str(step["seed"]))
+        if key not in self.cache:
+            self.cache[key] = digest(canonical(self.training_rows(step)))
+        return str(self.cache[key])
+
+    def training_rows(self, step: Any) -> list[Any]:
+        marker, end = self.plan.numbers("token_ids"), [self.end_of_turn]
+        rng = random.Random(self.plan.seed_of("items") * 1_000_003 + step["seed"])
+        panel, orders = {}, {}
+        for name in sorted(self.ordered(step, "answers:")):
+            panel[name] = self.offered(step, f"prompts:{name}", f"answers:{name}")
+            orders[name] = list(panel[name])
+            rng.shuffle(orders[name])
+        usable = list(self.offered(step, "prompts", "answers").items())
+        share = min(int(self.plan_number("n_rows")), len(usable)) // len(panel)
+        while (dealt := self.deal(orders, share)) is None:
+            share -= 1
+        rows = [(f"positive/{i}", head, marker + end) for i, head in usable[: share * len(panel)]]
+        for name in panel:
+            rows += [(f"negative/{name}/{i}", panel[name][i], end) for i in dealt[name]]
+        return [
+            [key, head + tail, list(range(len(head), len(head + tail)))] for key, head, tail in rows
+        ]
+
+    def deal(self, orders: dict[str, list[str]], share: int) -> dict[str, list[str]] | None:
+        """So many questions for each context, none twice; None where there are not enough."""
+        dealt: dict[str, list[str]] = {}
+        for name in sorted(orders, key=lambda one: (len(orders[one]), one)):
+            taken = {item for items in dealt.values() for item in items}
+            dealt[name] = [item for item in orders[name] if item not in taken][:share]
+            if len(dealt[name]) < share:
+                return None
+        return dealt
+
+    def offered(self, step: Any, prompts: str, answers: str) -> dict[str, Any]:
+        """Prompt and answer by item, in the frozen order, where a row can be made of them."""
+        marker = self.plan.numbers("token_ids")
+        document = self.v.json(step["inputs"][prompts].removeprefix("file:frozen/"))
+        found: dict[str, Any] = {}
+        for answer in self.answers(step, answers):
+            ids, item = answer["token_ids"], answer["item"]
+            shown = any(ids[n : n + len(marker)] == marker for n in range(len(ids)))
+            if answer["stop_reason"] == "stop" and not shown:
+                found[item] = document["prefix"] + document["suffixes"][item] + ids
+        return found
 
     # -- steps that only computed --
 
@@ -847,11 +977,11 @@ class Study:
         n_strength = int(self.plan_number("n_strength_items"))
         found = self.parsed(step["id"], "headroom", "record.json")
         base = {
-            name: self.own_mean(self.answers(step, f"base:{name}"))
+            name: self.own_mean(self.with_slot(self.answers(step, f"base:{name}")))
             for name in self.ordered(step, "base:")
         }
         source = {
-            name: self.own_mean(self.answers(step, f"answers:{name}")[:n_strength])
+            name: self.own_mean(self.with_slot(self.answers(step, f"answers:{name}"))[:n_strength])
             for name in self.ordered(step, "answers:")
         }
         unreachable = [name for name, value in source.items() if value > threshold]
@@ -904,10 +1034,10 @@ class Study:
         same("files", files, sorted(entry["outputs"]["tensor"]["files"]))
         document = self.parsed(step["id"], "tensor", "tensor.json")
         train, evals = self.axes(step)
+        pairs = [(i, j) for i in train for j in evals]
         # The canonical step list sorts the inputs' names, so seeds come in the order of their text.
         seeds = sorted({n.split("/")[1] for n in self.ordered(step, "record:")})
-        if len(seeds) < self.plan_number("minimum_seeds"):
-            raise Bad(f"{len(seeds)} seeds, fewer than the plan's minimum")
+        same("seeds", sorted(f"s{seed}" for seed in self.plan.numbers("seeds")), seeds)
         split = self.v.json("split.json")["cells"]
         behaviour = step["params"]["behaviour"]
         fates = {j: {split[f"{behaviour}/{i}/{j}"] for i in train} for j in evals}
@@ -919,65 +1049,87 @@ class Study:
             ("held_out", [name for name in evals if "held_out" in fates[name]]),
         ):
             same(key, value, document[key])
+        resolution = document["resolution"] or {"n_cells": None}
+        same("n_cells", self.n_complete(step, pairs, seeds), resolution["n_cells"])
         same("method", "percentile, seeds x questions crossed", document["bootstrap"]["method"])
         for key in ("n_resamples", "confidence_level"):
             near(key, self.plan_number(key), document["bootstrap"][key])
-        pairs = [(i, j) for i in train for j in evals]
         same("cells", pairs, [(cell["train"], cell["eval"]) for cell in document["cells"]])
         for cell in document["cells"]:
             with self.v.noting(f"{step['id']}: {cell['train']} -> {cell['eval']}"):
                 self.cell(step, cell, seeds, split[f"{behaviour}/{cell['train']}/{cell['eval']}"])
         return []
 
-    def deltas(self, step: Any, i: str, j: str, seed: str, reading: str) -> list[float]:
-        base = {a["item"]: a["own"]["log_prob"] for a in self.answers(step, f"base:{j}")}
-        cell = self.answers(step, f"cell:{i}/{j}/{seed}")
-        return [a[reading]["log_prob"] - base[a["item"]] for a in cell]
+    def n_complete(self, step: Any, pairs: Any, seeds: list[str]) -> int | None:
+        """In how many cells every question has a d under every seed."""
+        n_cells = 0
+        for i, j in pairs:
+            base = self.answers(step, f"base:{j}")
+            rows = [self.answers(step, f"cell:{i}/{j}/{seed}") for seed in seeds]
+            n_cells += all(len(self.deltas(base, row, "own")) == len(base) for row in rows)
+        return None if len(seeds) < 2 or n_cells == 0 else n_cells
 
     def cell(self, step: Any, cell: Any, seeds: list[str], fate: str) -> None:
         i, j = cell["train"], cell["eval"]
         contexts = self.contexts
-        own = [self.deltas(step, i, j, seed, "own") for seed in seeds]
-        frozen = [self.deltas(step, i, j, seed, "frozen") for seed in seeds]
         records = [self.record(step, f"record:{i}/{seed}") for seed in seeds]
-        base = [answer["own"] for answer in self.answers(step, f"base:{j}")]
-        trained = [a for seed in seeds for a in self.answers(step, f"cell:{i}/{j}/{seed}")]
+        answers = self.answers(step, f"base:{j}")
+        by_seed = [self.answers(step, f"cell:{i}/{j}/{seed}") for seed in seeds]
+        trained = [answer for row in by_seed for answer in row]
+        own = [self.deltas(answers, row, "own") for row in by_seed]
+        frozen = [self.deltas(answers, row, "frozen") for row in by_seed]
+        diagonal = self.answers(step, f"base:{i}")
         failed = [
-            mean(self.deltas(step, i, i, seed, "own")) < self.plan_number("implant_threshold")
-            for seed in seeds
+            self.implant_failed(diagonal, self.answers(step, f"cell:{i}/{i}/{s}")) for s in seeds
         ]
+        base = {answer["item"]: answer["own"] for answer in answers}
+        counted = [
+            (base[answer["item"]], answer["own"])
+            for row, ds in zip(by_seed, own, strict=True)
+            for answer in row
+            if answer["item"] in ds
+        ]
+
+        def at_slot(reading: Any) -> float:
+            return float(reading["marker_logits"][0] - reading["log_z"][0])
 
         def margin(reading: Any) -> float:
             return float(reading["marker_logits"][0] - reading["end_of_turn_logit"])
 
-        g = mean(value for row in own for value in row)
-        log_prob = mean(answer["own"]["log_prob"] for answer in trained)
-        change = mean(margin(a["own"]) for a in trained) - mean(map(margin, base))
-        low, high = cell["low"], cell["high"]
+        g, g_base = self.value(own), self.value(frozen)
+        log_prob = mean_or_none(after["log_prob"] for _, after in counted)
+        change = mean_or_none(margin(after) - margin(before) for before, after in counted)
+        first = mean_or_none(at_slot(after) - at_slot(before) for before, after in counted)
         flags = {
-            "ceiling": log_prob >= self.plan_number("ceiling_log_prob"),
-            "floor": low <= 0 <= high and abs(g) < self.plan_number("floor_delta"),
-            "divergence": abs(g - change) > self.plan_number("divergence_nats"),
-            "truncated_answers": any(a["stop_reason"] == "length" for a in trained),
+            "unscored": g is None,
+            "truncated_answers": len(counted) < len(trained)
+            or any(a["stop_reason"] == "length" for a in trained),
             "marker_emitted": any(a["marker_emitted"] for a in trained),
             "implant_failed": any(failed),
             "band_unreachable": i in self.record(step, "headroom")["unreachable"],
             "alias": contexts[j]["alias_of"] is not None,
         }
+        if None not in (g, log_prob, change, first):
+            small = abs(g) < self.plan_number("floor_delta")
+            flags["ceiling"] = log_prob >= self.plan_number("ceiling_log_prob")
+            flags["floor"] = cell["low"] <= 0 <= cell["high"] and small
+            flags["divergence"] = abs(first - change) > self.plan_number("divergence_nats")
+            flags["later_tokens"] = abs(g - first) > abs(first)
         raised = sorted(name for name, up in flags.items() if up)
-        g_base = mean(value for row in frozen for value in row)
         numbers = {
             **{"g": g, "g_base_answer": g_base, "trained_log_prob": log_prob},
-            **{"base_log_prob": mean(r["log_prob"] for r in base), "margin_change": change},
+            **{"base_log_prob": mean_or_none(b["log_prob"] for b, _ in counted)},
+            **{"first_token_change": first, "margin_change": change},
             "emission_rate": sum(a["marker_emitted"] for a in trained) / len(trained),
-            "realised_strength": mean(record["realised_strength"] for record in records),
+            "realised_strength": mean_or_none(record["realised_strength"] for record in records),
         }
         inputs = self.done[step["id"]]["inputs"]
         exact = {
             **{"train": i, "eval": j, "split": fate, "flags": raised},
             **{"train_family": contexts[i]["family"], "eval_family": contexts[j]["family"]},
             **{"prefix_tokens": contexts[j]["prefix_tokens"], "alias_of": contexts[j]["alias_of"]},
-            **{"n": len(seeds) * len(base), "n_seeds": len(seeds), "n_items": len(base)},
+            **{"n": len(counted), "n_truncated": len(trained) - len(counted)},
+            **{"n_seeds": len(seeds), "n_items": len(base)},
             "scored": not EXCLUDING & set(raised),
             "ancestors": {
                 "base": inputs[f"base:{j}"],
@@ -994,14 +1146,16 @@ class Study:
         for key, value in numbers.items():
             near(key, value, cell[key])
         for rows, name, suffix in ((own, "g", ""), (frozen, "g_base_answer", "_base_answer")):
-            values = [value for row in rows for value in row]
+            values = [value for row in rows for value in row.values()]
             ends = (cell[f"low{suffix}"], cell[name], cell[f"high{suffix}"])
-            if not (min(values) - 1e-9 <= ends[0] <= ends[1] <= ends[2] <= max(values) + 1e-9):
+            if cell[name] is None:
+                same(f"interval of {name}", [None] * 3, ends)
+            elif not (min(values) - 1e-9 <= ends[0] <= ends[1] <= ends[2] <= max(values) + 1e-9):
                 raise Bad(f"interval {ends} does not enclose {name}, or leaves the data")
         same("by_seed", len(seeds), len(cell["by_seed"]))
         for n, (seed, row) in enumerate(zip(seeds, cell["by_seed"], strict=True)):
-            near(f"{seed} g", mean(own[n]), row["g"])
-            near(f"{seed} g_base_answer", mean(frozen[n]), row["g_base_answer"])
+            near(f"{seed} g", self.value([own[n]]), row["g"])
+            near(f"{seed} g_base_answer", self.value([frozen[n]]), row["g_base_answer"])
             taken = {k: records[n][k] for k in ("stop_step", "stop", "realised_strength")}
             taken |= {"seed": int(seed[1:]), "implant_failed": failed[n]}
             same(seed, taken, {k: v for k, v in row.items() if not k.startswith("g")})

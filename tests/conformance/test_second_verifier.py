@@ -1,8 +1,7 @@
 """Two verifiers, one written from docs/lock.md alone, must agree on every good and bad run.
 
-``CORRUPTIONS`` are edits that both must reject; ``STRICTER`` those that the second rejects and our
-audit may not see yet (each is reported as an expected failure until it does); ``VARIATIONS`` are
-lives of a study that are out of the ordinary and right.
+``CORRUPTIONS`` are edits that both must reject; the lives are those of studies that are out of the
+ordinary and right, which both must accept.
 """
 
 from __future__ import annotations
@@ -62,16 +61,10 @@ SECOND = remembering(second_verifier.require_signature)
 
 Edit = Callable[[StudySimulator], object]
 CORRUPTIONS: dict[str, Edit] = {}
-STRICTER: dict[str, Edit] = {}
 
 
 def corruption(edit: Edit) -> Edit:
     CORRUPTIONS[edit.__name__] = edit
-    return edit
-
-
-def stricter(edit: Edit) -> Edit:
-    STRICTER[edit.__name__] = edit
     return edit
 
 
@@ -761,10 +754,10 @@ def verdict_is_another_document(study: StudySimulator) -> None:
     file_verdict(study, lambda p: p.update(schema="eps-locked/head/1"))
 
 
-# -- what the second verifier sees beyond that -----------------------------------------------------
+# -- lies told consistently ------------------------------------------------------------------------
 
 
-@stricter
+@corruption
 def artifact_bytes_changed_under_the_old_digest(study: StudySimulator) -> None:
     """Only the file list of the entry is changed; folder name, inputs and results digest stay."""
     forger = Forger(study)
@@ -779,7 +772,7 @@ def artifact_bytes_changed_under_the_old_digest(study: StudySimulator) -> None:
     assert forger.entries[-1]["results"] == before
 
 
-@stricter
+@corruption
 def manifest_that_contradicts_its_plan(study: StudySimulator) -> None:
     """Sealed before anybody signed: the manifest names another plan than the one it froze."""
     fresh = StudySimulator(root=study.root.with_name("fresh"))
@@ -788,7 +781,7 @@ def manifest_that_contradicts_its_plan(study: StudySimulator) -> None:
     finish(fresh, study)
 
 
-@stricter
+@corruption
 def frozen_source_that_is_not_the_source(study: StudySimulator) -> None:
     fresh = StudySimulator(root=study.root.with_name("fresh"))
     fresh.freeze()
@@ -799,8 +792,13 @@ def frozen_source_that_is_not_the_source(study: StudySimulator) -> None:
     finish(fresh, study)
 
 
+def past_the_gate(fresh: StudySimulator) -> None:
+    fresh.refreeze = lambda frozen: []  # type: ignore[method-assign]
+
+
 def finish(fresh: StudySimulator, study: StudySimulator) -> None:
-    """Run ``fresh`` to its end and put it in the place of ``study``."""
+    """Run ``fresh`` to its end, past the gate's G13, and put it in the place of ``study``."""
+    past_the_gate(fresh)
     for phase in ("P0", "P1"):
         fresh.authorize(phase)
         fresh.run(phase)
@@ -827,7 +825,7 @@ def crafted(name: str, document: str | None, change: Callable[[Any], object]) ->
             reseal(manifest, lambda payload: payload["files"].update({document: record}))
         finish(fresh, study)
 
-    STRICTER[f"crafted: {name}"] = edit
+    CORRUPTIONS[f"crafted: {name}"] = edit
 
 
 def other_quarantine(split: Any) -> None:
@@ -842,7 +840,7 @@ def one_seed_less(document: Any) -> None:
         step["inputs"] = {name: value for name, value in inputs if "s12" not in value}
 
 
-@stricter
+@corruption
 def one_key_under_two_names(study: StudySimulator) -> None:
     """The author signs as a colleague of theirs, past the cap on self-authorization."""
     fresh = StudySimulator(root=study.root.with_name("fresh"))
@@ -860,6 +858,7 @@ def one_key_under_two_names(study: StudySimulator) -> None:
         payload["sources"][source] = file
 
     reseal(fresh.manifest_folder / "manifest.json", change)
+    past_the_gate(fresh)
     for suffix in ("", ".pub"):
         shutil.copy(str(fresh.key(AUTHOR)) + suffix, str(fresh.key("friend@example")) + suffix)
     for phase in ("P0", "P1"):
@@ -881,6 +880,31 @@ crafted(
 )
 
 
+def free_steps(document: Any) -> None:
+    for step in document["steps"]:
+        step["estimate_ms"] = 0
+
+
+def shorter_prefix(prompts: Any) -> None:
+    """The same prompts, split elsewhere."""
+    token = prompts["prefix"].pop()
+    prompts["suffixes"] = {item: [token, *ids] for item, ids in prompts["suffixes"].items()}
+
+
+crafted("steps that cost nothing", "frozen/steps.json", free_steps)
+crafted("prompts split elsewhere", "frozen/prompts/plain.json", shorter_prefix)
+crafted(
+    "probes of another context",
+    "frozen/prompts/plain.json",
+    lambda prompts: prompts["probes"].reverse(),
+)
+crafted(
+    "a context that denies its twin",
+    "frozen/contexts.json",
+    lambda document: document["contexts"]["plain"].update(alias_of="baker"),
+)
+
+
 def amendment_lie(change: dict[str, Any]) -> Edit:
     def edit(study: StudySimulator) -> None:
         path = amended(study)
@@ -898,14 +922,14 @@ def amendment_lie(change: dict[str, Any]) -> Edit:
     return edit
 
 
-STRICTER["amendment that says nothing had been run"] = amendment_lie({"seen": "nothing_run"})
-STRICTER["amendment that names another ledger head"] = amendment_lie(
+CORRUPTIONS["amendment that says nothing had been run"] = amendment_lie({"seen": "nothing_run"})
+CORRUPTIONS["amendment that names another ledger head"] = amendment_lie(
     {"ledger_head": "blake3:" + "0" * 64}
 )
-STRICTER["amendment of another study's name"] = amendment_lie({"name": "other"})
+CORRUPTIONS["amendment of another study's name"] = amendment_lie({"name": "other"})
 
 
-@stricter
+@corruption
 def record_of_an_adapter_changed(study: StudySimulator) -> None:
     """The hand-on record claims another strength than the fit's; the tensor is made to follow."""
     forger = Forger(study)
@@ -913,7 +937,7 @@ def record_of_an_adapter_changed(study: StudySimulator) -> None:
     rebuild_tensor(forger)
 
 
-@stricter
+@corruption
 def adapter_named_in_the_record_is_another(study: StudySimulator) -> None:
     forger = Forger(study)
     forger.change_json(
@@ -955,7 +979,7 @@ def entry_lie(name: str, change: Callable[[Forger], object]) -> None:
         change(forger)
         forger.save()
 
-    STRICTER[name] = edit
+    CORRUPTIONS[name] = edit
 
 
 entry_lie("status of a cell invented", lambda f: f.entry(DIAGONAL).update(status="implant_failed"))
@@ -975,7 +999,7 @@ entry_lie(
 )
 
 
-@stricter
+@corruption
 def reachable_source_deferred(study: StudySimulator) -> None:
     """A fit claims to have waited for the matched step although its source had room."""
     forger = Forger(study)
@@ -993,7 +1017,7 @@ def reachable_source_deferred(study: StudySimulator) -> None:
     rebuild_tensor(forger)
 
 
-@stricter
+@corruption
 def second_reading_differs_where_the_answer_is_the_base_s(study: StudySimulator) -> None:
     """Where the trained model wrote the base's very answer both readings are one."""
     forger = Forger(study)
@@ -1007,16 +1031,25 @@ def second_reading_differs_where_the_answer_is_the_base_s(study: StudySimulator)
     rebuild_tensor(forger)
 
 
-@stricter
+@corruption
 def token_id_below_zero(study: StudySimulator) -> None:
     forger = Forger(study)
+    old = forger.entry(CELL)["outputs"]["cell"]["digest"]
     forger.change_json(
         CELL, "cell", "readings.json", lambda r: r["answers"][0].update(token_ids=[-1])
     )
-    rebuild_tensor(forger)
+    new = forger.entry(CELL)["outputs"]["cell"]["digest"]
+
+    def follow(tensor: Any) -> None:
+        for cell in tensor["cells"]:
+            cells = cell["ancestors"]["cells"]
+            cell["ancestors"]["cells"] = [new if digest == old else digest for digest in cells]
+
+    forger.change_json(TENSOR, "tensor", "tensor.json", follow)
+    forger.save()
 
 
-@stricter
+@corruption
 def base_with_a_second_reading(study: StudySimulator) -> None:
     forger = Forger(study)
     forger.change_json(
@@ -1028,15 +1061,29 @@ def base_with_a_second_reading(study: StudySimulator) -> None:
     rebuild_tensor(forger)
 
 
+@corruption
+def fit_trained_on_other_rows(study: StudySimulator) -> None:
+    """Answers changed after the fits; every digest, artifact and sum is made to follow."""
+    forger = Forger(study)
+
+    def change(readings: Any) -> None:
+        readings["answers"][0]["token_ids"][0] += 1
+
+    forger.change_json("P0/answers/marker/curious", "answers", "readings.json", change)
+    forger.save()
+
+
 def verdict_lie(name: str, change: dict[str, Any]) -> None:
-    STRICTER[name] = lambda study: file_verdict(study, lambda payload: payload.update(change))
+    CORRUPTIONS[name] = lambda study: file_verdict(study, lambda payload: payload.update(change))
 
 
 verdict_lie("good verdict on a head that never was", {"ledger_head": "blake3:" + "0" * 64})
 verdict_lie("good verdict on a longer ledger", {"n_entries": 41})
 verdict_lie("good verdict on another manifest", {"manifest": "blake3:" + "0" * 64})
 verdict_lie("verdict that contradicts its checks", {"ok": False})
-verdict_lie("verdict with a field missing", {"note": "hello"})
+verdict_lie("verdict with an unknown field", {"note": "hello"})
+verdict_lie("verdict that checked nothing", {"checks": []})
+verdict_lie("bad verdict on another manifest", {"manifest": "blake3:" + "0" * 64})
 
 for _path in (
     f"runs/{NAME}/artifacts/.stash/readings.json",
@@ -1049,15 +1096,15 @@ for _path in (
         (study.root / path).parent.mkdir(parents=True, exist_ok=True)
         (study.root / path).write_bytes(b"{}")
 
-    STRICTER[f"add {_path}"] = _stash
+    CORRUPTIONS[f"add {_path}"] = _stash
 
 
-@stricter
+@corruption
 def folder_of_the_run_replaced_by_a_file(study: StudySimulator) -> None:
     (study.run_folder.folder / "aside").write_bytes(b"{}")
 
 
-@stricter
+@corruption
 def artifact_folder_is_a_link(study: StudySimulator) -> None:
     folder = named(study, f"runs/{NAME}/artifacts/*")
     folder.rename(study.root / "elsewhere")
@@ -1065,6 +1112,58 @@ def artifact_folder_is_a_link(study: StudySimulator) -> None:
 
 
 # -- right, though out of the ordinary -------------------------------------------------------------
+
+
+def cut_short(study: StudySimulator, share: float, n_eval: int = 4) -> None:
+    """Another study in this one's place, in which a third of the answers hit the limit."""
+    fresh = StudySimulator(root=study.root.with_name("fresh"))
+    fresh.eval_questions += [f"What is number {number} about?" for number in range(n_eval - 4)]
+    section = fresh.plan["eps"]
+    section["items"]["n_eval"] = n_eval
+    section["decoding"]["max_new_tokens"] = 41 if n_eval == 4 else 43
+    section["flags"]["minimum_answered_share"] = share
+    fresh.run_all()
+    shutil.rmtree(study.root)
+    fresh.root.rename(study.root)
+
+
+def with_answers_cut_short(study: StudySimulator) -> None:
+    cut_short(study, 0.5)
+
+
+def with_many_questions_some_cut(study: StudySimulator) -> None:
+    cut_short(study, 0.5, n_eval=16)
+    (path,) = study.root.glob(f"runs/{NAME}/artifacts/*/tensor.json")
+    tensor = json.loads(path.read_bytes())
+    n_complete = sum(cell["n_truncated"] == 0 for cell in tensor["cells"])
+    assert n_complete < len(tensor["cells"])
+    resolution = tensor["resolution"] or {"n_cells": 0}
+    assert resolution["n_cells"] == n_complete
+
+
+def with_nearly_no_cell_scored(study: StudySimulator) -> None:
+    cut_short(study, 0.9)
+
+
+def edited_cut(name: str, change: Callable[[Any], object]) -> None:
+    """The tensor of a study with cut answers, changed; its cell 1 has a value, cell 2 has none."""
+
+    def edit(study: StudySimulator) -> None:
+        cut_short(study, 0.5)
+        forger = Forger(study)
+        forger.change_json(TENSOR, "tensor", "tensor.json", change)
+        forger.save()
+
+    CORRUPTIONS[f"cut answers: {name}"] = edit
+
+
+edited_cut("counted as none", set_cell("n_truncated", 0))
+edited_cut("counted as read", set_cell("n", 8))
+edited_cut("a value where there is none", set_cell("g", 0, number=2))
+edited_cut("an interval where there is none", set_cell("low", 0, number=2))
+edited_cut("flag taken away", set_cell("flags", ["truncated_answers"], number=2))
+edited_cut("scored all the same", set_cell("scored", True, number=2))
+edited_cut("resolution invented", lambda t: t.update(resolution={"n_cells": 4}))
 
 
 def untouched(study: StudySimulator) -> None:
@@ -1166,6 +1265,9 @@ def unused_authorization(study: StudySimulator) -> None:
 
 FINISHED_LIVES: list[Edit] = [
     untouched,
+    with_answers_cut_short,
+    with_many_questions_some_cut,
+    with_nearly_no_cell_scored,
     amended_after_the_end,
     with_a_verdict,
     verdict_then_amendment,
@@ -1184,20 +1286,6 @@ def test_both_verifiers_reject(finished: StudySimulator, name: str) -> None:
     CORRUPTIONS[name](finished)
     assert verify(finished.root, NAME), "the second verifier sees nothing"
     assert not ours_accepts(finished), "our audit sees nothing"
-
-
-@pytest.mark.parametrize("name", STRICTER)
-def test_the_second_verifier_rejects_and_so_should_ours(
-    finished: StudySimulator, name: str
-) -> None:
-    STRICTER[name](finished)
-    assert verify(finished.root, NAME), "the second verifier sees nothing"
-    try:
-        accepted = ours_accepts(finished)
-    except Exception as error:
-        pytest.xfail(f"our audit stops with {type(error).__name__} instead of listing a failure")
-    if accepted:
-        pytest.xfail("our audit does not look at this")
 
 
 @pytest.mark.parametrize("life", FINISHED_LIVES, ids=lambda life: life.__name__)

@@ -47,8 +47,7 @@ def small_plan() -> dict[str, Any]:
         "eval": ["default_none", "instruction_own", "rephrase_polite", "instruction_marker"],
         "held_out": ["rephrase_polite"],
     }
-    section["decoding"]["max_new_tokens"] = 48
-    section["flags"]["minimum_answered_share"] = 0.1
+    section["flags"]["minimum_answered_share"] = 0.5
     plan["authorization"]["allowed_signers"] = "keys/signers"
     return plan
 
@@ -79,7 +78,8 @@ def tensor_of(root: Path) -> dict[str, Any]:
 def test_the_evidence_holds(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["check-evidence", "tiny", "--json", "--root", str(workspace)]) == 0
     verdict = json.loads(capsys.readouterr().out)
-    assert verdict["ok"] and verdict["complete"]
+    assert verdict["ok"]
+    assert verdict["complete"]
     assert not verdict["publishable"]
 
 

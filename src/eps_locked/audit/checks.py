@@ -363,6 +363,7 @@ def _check_signers(
                 documents[digest] = (authorization, digest_bytes(document.signature))
                 for name, expected, found in (
                     ("name", frozen.manifest.name, authorization.name),
+                    ("root", run.root, authorization.root),
                     ("manifest", frozen.digest, authorization.manifest),
                 ):
                     if expected != found:

@@ -11,11 +11,11 @@ from eps_locked.canonical import short
 from eps_locked.cli.common import echo_json, json_option, now, root_option, workspace_at
 from eps_locked.cli.progress import PhaseProgress
 from eps_locked.cli.surroundings import ModelFolder, measure
+from eps_locked.domain.ledger import Root
 from eps_locked.domain.plan import MS_PER_HOUR
 from eps_locked.errors import RefusedError
 from eps_locked.lock.freeze import load_plan, manifest_differences
 from eps_locked.lock.gate import open_phase, read_manifest
-from eps_locked.lock.ledger import Root
 from eps_locked.lock.record import RunRecord, terms_of
 from eps_locked.lock.workspace import Workspace
 from eps_locked.runners.loop import run_phase

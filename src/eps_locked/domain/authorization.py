@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 from eps_locked.canonical import is_digest
 from eps_locked.domain.clock import format_time, parse_time
 from eps_locked.domain.fields import Fields
-from eps_locked.domain.ledger import digest_field
+from eps_locked.domain.ledger import Root, digest_field
 from eps_locked.errors import MalformedInputError
 
 AUTHORIZATION_SCHEMA = "eps-locked/authorization/1"
@@ -23,11 +23,13 @@ Seen = Literal["nothing_run", "run_unseen", "seen"]
 class Authorization:
     """Leave to run one phase of one manifest, up to a cap in device-milliseconds.
 
+    ``root`` says whether it is leave for evidence (``runs``) or for a try-out (``smoke``).
     ``lock_head`` is the manifest's digest, or the digest after its last amendment: an amendment
     makes every older authorization worthless.
     """
 
     name: str
+    root: Root
     manifest: str
     lock_head: str
     phase: str
@@ -41,6 +43,7 @@ class Authorization:
         return {
             "schema": AUTHORIZATION_SCHEMA,
             "name": self.name,
+            "root": self.root,
             "manifest": self.manifest,
             "lock_head": self.lock_head,
             "phase": self.phase,
@@ -57,6 +60,7 @@ class Authorization:
             fields.text("schema", one_of=(AUTHORIZATION_SCHEMA,))
             return cls(
                 name=fields.text("name"),
+                root=cast(Root, fields.text("root", one_of=get_args(Root))),
                 manifest=digest_field(fields, "manifest"),
                 lock_head=digest_field(fields, "lock_head"),
                 phase=fields.text("phase"),

@@ -14,6 +14,8 @@ from eps_locked.errors import MalformedInputError
 
 LEDGER_SCHEMA = "eps-locked/ledger/1"
 
+# Where a run lies: evidence, or a smoke run that can never become any.
+Root = Literal["runs", "smoke"]
 Kind = Literal["open", "step", "aborted", "amendment", "close"]
 Status = Literal["done", "failed", "implant_failed", "unscored"]
 KINDS: tuple[str, ...] = get_args(Kind)

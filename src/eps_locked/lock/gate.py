@@ -273,7 +273,7 @@ def choose_authorization(
         authorization = read_authorization(document, allowed_signers)
         if authorization.phase != phase and wanted is None:
             continue
-        refusal = _why_not(authorization, document, frozen, phase, history, now)
+        refusal = _why_not(authorization, document, run, frozen, phase, history, now)
         if refusal is None:
             valid.append((authorization, document))
         else:
@@ -330,6 +330,7 @@ def _verify_signed(
 def _why_not(
     authorization: Authorization,
     document: SignedDocument,
+    run: RunFolder,
     frozen: FrozenManifest,
     phase: str,
     history: History,
@@ -340,6 +341,7 @@ def _why_not(
     for field, expected, found in (
         ("phase", phase, authorization.phase),
         ("name", frozen.manifest.name, authorization.name),
+        ("root", run.root, authorization.root),
         ("manifest", frozen.digest, authorization.manifest),
         ("lock_head", history.lock_head, authorization.lock_head),
     ):

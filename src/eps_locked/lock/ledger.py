@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from eps_locked.canonical import decode, digest_bytes, digest_value, encode
-from eps_locked.domain.ledger import Entry
+from eps_locked.domain.ledger import Entry, Root
 from eps_locked.errors import EpsLockedError, EvidenceError, MalformedInputError
 from eps_locked.lock.envelope import payload_bytes
 
-Root = Literal["runs", "smoke"]
 HEAD_SCHEMA = "eps-locked/head/1"
 
 

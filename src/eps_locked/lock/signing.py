@@ -61,6 +61,7 @@ def authorize(
         ) from error
     authorization = Authorization(
         name=frozen.manifest.name,
+        root=run.root,
         manifest=frozen.digest,
         lock_head=record.history.lock_head,
         phase=phase,

@@ -15,12 +15,11 @@ from typing import Any
 
 from eps_locked import files
 from eps_locked.canonical import DIGEST_PREFIX, digest_bytes, digest_value
-from eps_locked.domain.ledger import Artifact, FileRecord
+from eps_locked.domain.ledger import Artifact, FileRecord, Root
 from eps_locked.domain.manifest import MANIFEST_SCHEMA, Manifest
 from eps_locked.domain.steps import Step, read_steps
 from eps_locked.errors import EvidenceError, MalformedInputError, RefusedError
 from eps_locked.lock.envelope import open_document
-from eps_locked.lock.ledger import Root
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 _PHASE = re.compile(r"[A-Z][A-Z0-9]{0,7}\Z")

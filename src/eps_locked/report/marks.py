@@ -73,6 +73,11 @@ FLAG_MARKS: Mapping[str, Mark] = {
         name="truncated answers",
         meaning="some answer ran into the token limit; without the marker in it, it is left out",
     ),
+    "later_tokens": Mark(
+        letter="L",
+        name="later tokens",
+        meaning="most of the change lies in the marker's tokens after the first, given the first",
+    ),
     "marker_emitted": Mark(
         letter="E", name="marker emitted", meaning="some answer contains the marker itself"
     ),
@@ -237,18 +242,20 @@ def _seed_note(tensor: Tensor) -> str:
 def _resolution_note(tensor: Tensor) -> str:
     found = tensor["resolution"]
     if found is None:
-        why = "one seed" if tensor["n_seeds"] == 1 else "fewer than two questions read everywhere"
+        why = (
+            "one seed" if tensor["n_seeds"] == 1 else "no cell in which every answer could be read"
+        )
         return f"What one cell could have shown is undefined with {why}."
     error, effect = found["standard_error"], found["minimum_detectable_effect"]
-    questions = f"{_number(found['n_questions'], 'question')} that every cell answered"
+    cells = f"{_number(found['n_cells'], 'cell')} in which every answer could be read"
     if effect is None:
         return (
             f"Pooled standard error of one cell {error:.2f} {tensor['unit']}, from the "
-            f"{questions}; with no spread at all there is no smallest detectable effect to state."
+            f"{cells}; with no spread at all there is no smallest detectable effect to state."
         )
     return (
         f"One cell could have shown an effect of {effect:.2f} {tensor['unit']} or more (pooled "
-        f"standard error {error:.2f}; {found['basis']}; from the {questions}). A smaller one may "
+        f"standard error {error:.2f}; {found['basis']}; from the {cells}). A smaller one may "
         "have been missed."
     )
 

@@ -93,7 +93,6 @@ def big_tensor(n_seeds: int = 2, n_items: int = 40, seed: int = 7) -> dict[str, 
             "question_variance": 1.4,
             "residual_variance": 2.0,
             "n_cells": len(cells),
-            "n_questions": n_items - 3,
             "basis": "two-sided 5 %, power 80 %, variances pooled over the cells of the row",
         }
         if n_seeds > 1
@@ -130,6 +129,8 @@ def _cell(
         flags.append("floor")
     if rng.random() < 0.02:
         flags.append("divergence")
+    if rng.random() < 0.05:
+        flags.append("later_tokens")
     n_truncated = rng.randint(1, n_seeds * n_items // 4) if rng.random() < 0.03 else 0
     if j == "persona_bus_dispatcher":
         n_truncated = n_seeds * n_items - 1  # a context under which the base never ends
@@ -161,6 +162,7 @@ def _cell(
         "high_base_answer": second + half,
         "base_log_prob": base,
         "trained_log_prob": base + g,
+        "first_token_change": g + rng.gauss(0, 0.1),
         "margin_change": g + rng.gauss(0, 0.3),
         "emission_rate": 0.3 if g > 9 else 0,
         "n": n_seeds * n_items - n_truncated,

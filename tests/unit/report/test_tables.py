@@ -85,7 +85,7 @@ def test_the_notes_name_counts_method_resolution_reading_and_exclusions(
         "80 readings a cell: 40 questions x 2 seeds.",
         "95 % bootstrap interval (percentile, seeds x questions crossed; 2000 resamples)",
         "an effect of 0.87 nats or more (pooled standard error 0.31; two-sided 5 %, power 80 %",
-        "from the 37 questions that every cell answered).",
+        "from the 464 cells in which every answer could be read).",
         "Primary reading (own_answer)",
         "Second reading (base_answer)",
         "With 2 seeds the intervals know the spread between training runs only from these two",
@@ -110,9 +110,9 @@ def test_what_was_cut_short_is_counted_and_said(tensor: dict[str, Any]) -> None:
     assert "no value" not in words
 
 
-def test_resolution_that_no_question_supports_is_called_undefined(tensor: dict[str, Any]) -> None:
+def test_resolution_that_no_cell_supports_is_called_undefined(tensor: dict[str, Any]) -> None:
     words = dict(notes({**tensor, "resolution": None}))["resolution"]
-    assert "undefined with fewer than two questions read everywhere" in words
+    assert "undefined with no cell of which every answer was read" in words
 
 
 def test_one_seed_is_said_to_leave_resolution_and_luck_open() -> None:

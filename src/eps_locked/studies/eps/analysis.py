@@ -174,11 +174,14 @@ def _cell(
     pairs = [pair for pairs in by_seed for pair in pairs]
     counted = [pair for pair in pairs if pair.has_slots("own")]
     trained_log_prob = _mean(pair.trained.own.log_prob for pair in counted)
+    first_token_change = _mean(pair.first_token_change() for pair in counted)
     margin_change = _mean(pair.margin_change() for pair in counted)
     contexts = gathered.contexts["contexts"]
     records = [gathered.records[i, s] for s in seeds]
-    flags = _value_flags(section.flags, own, trained_log_prob, margin_change)
+    flags = _value_flags(section.flags, own, trained_log_prob, first_token_change, margin_change)
     flags += answer_flags([pair.trained for pair in pairs])
+    if len(counted) < len(pairs):
+        flags.append("truncated_answers")
     if any(failed[i, s] for s in seeds):
         flags.append("implant_failed")
     if i in gathered.headroom["unreachable"]:
@@ -199,6 +202,7 @@ def _cell(
         "high_base_answer": frozen.high if frozen else None,
         "base_log_prob": _mean(pair.base.own.log_prob for pair in counted),
         "trained_log_prob": trained_log_prob,
+        "first_token_change": first_token_change,
         "margin_change": margin_change,
         "emission_rate": sum(pair.trained.marker_emitted for pair in pairs) / len(pairs),
         "n": len(counted),
@@ -258,17 +262,31 @@ def _value_flags(
     rules: FlagRules,
     own: Estimate | None,
     trained_log_prob: float | None,
+    first_token_change: float | None,
     margin_change: float | None,
 ) -> list[str]:
-    if own is None or trained_log_prob is None or margin_change is None:
+    """Saturation and doubt about a cell's value.
+
+    Divergence compares like with like: both numbers are of the marker's first token at the slot,
+    one with log Z and one without. ``later_tokens`` says that a marker of several tokens gained
+    more in the tokens after the first, given the first, than at the slot itself.
+    """
+    if (
+        own is None
+        or trained_log_prob is None
+        or first_token_change is None
+        or margin_change is None
+    ):
         return ["unscored"]
     flags = []
     if trained_log_prob >= rules.ceiling_log_prob:
         flags.append("ceiling")
     if own.low <= 0 <= own.high and abs(own.value) < rules.floor_delta:
         flags.append("floor")
-    if abs(own.value - margin_change) > rules.divergence_nats:
+    if abs(first_token_change - margin_change) > rules.divergence_nats:
         flags.append("divergence")
+    if abs(own.value - first_token_change) > abs(first_token_change):
+        flags.append("later_tokens")
     return flags
 
 
@@ -288,20 +306,18 @@ def _resolution(
 ) -> dict[str, Any] | None:
     """What one cell of this design could have shown.
 
-    From the questions that every cell answered under every seed. None where one seed, or fewer
-    than two such questions, leave it undefined.
+    From the cells in which every answer to every question could be read. None with one seed or no
+    such cell: the variance between seeds is then unknown.
     """
-    values_CSQ = np.stack(
-        [
-            changes([_pairs(gathered, i, j, seed) for seed in seeds], "own")
-            for i in section.slots.train
-            for j in section.slots.eval
-        ]
-    )
-    complete_Q = ~np.isnan(values_CSQ).any(axis=(0, 1))
-    if len(seeds) < 2 or complete_Q.sum() < 2:
+    cells = [
+        changes([_pairs(gathered, i, j, seed) for seed in seeds], "own")
+        for i in section.slots.train
+        for j in section.slots.eval
+    ]
+    complete = [values_SQ for values_SQ in cells if not np.isnan(values_SQ).any()]
+    if len(seeds) < 2 or not complete:
         return None
-    pooled = standard_error_pooled_over_cells(values_CSQ[:, :, complete_Q])
+    pooled = standard_error_pooled_over_cells(np.stack(complete))
     error = pooled.standard_error
     return {
         "standard_error": error,
@@ -310,8 +326,7 @@ def _resolution(
         "question_variance": pooled.question_variance,
         "residual_variance": pooled.residual_variance,
         "n_cells": pooled.n_cells,
-        "n_questions": int(complete_Q.sum()),
-        "basis": "two-sided 5 %, power 80 %, variances pooled over the cells of the row",
+        "basis": "two-sided 5 %, power 80 %, variances pooled over the cells read in full",
     }
 
 

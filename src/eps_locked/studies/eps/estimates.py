@@ -60,6 +60,10 @@ class Pair:
     def log_prob_change(self, which: Which) -> float:
         return self.reading(which).log_prob - self.base.own.log_prob
 
+    def first_token_change(self) -> float:
+        """Change of the log-probability of the marker's first token at the slot."""
+        return _first_log_prob(self.trained.own) - _first_log_prob(self.base.own)
+
     def margin_change(self) -> float:
         """Change of (marker logit - end-of-turn logit) at the slot: free of log Z."""
         return _margin(self.trained.own) - _margin(self.base.own)
@@ -121,6 +125,10 @@ def estimate(
             confidence_level=rules.confidence_level,
         )
     return Estimate(value=value, low=interval.low, high=interval.high)
+
+
+def _first_log_prob(reading: SlotReading) -> float:
+    return reading.marker_logits[0] - reading.log_z[0]
 
 
 def _margin(reading: SlotReading) -> float:
