@@ -242,9 +242,7 @@ def _seed_note(tensor: Tensor) -> str:
 def _resolution_note(tensor: Tensor) -> str:
     found = tensor["resolution"]
     if found is None:
-        why = (
-            "one seed" if tensor["n_seeds"] == 1 else "no cell in which every answer could be read"
-        )
+        why = "one seed" if tensor["n_seeds"] == 1 else "no cell of which every answer was read"
         return f"What one cell could have shown is undefined with {why}."
     error, effect = found["standard_error"], found["minimum_detectable_effect"]
     cells = f"{_number(found['n_cells'], 'cell')} in which every answer could be read"
