@@ -21,22 +21,21 @@ study. What a study derives is recomputed by the object the caller hands in.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eps_locked import files
+from eps_locked.audit.lineage import check_lineage
+from eps_locked.audit.noting import TITLES, Check, Noting
+from eps_locked.audit.verdicts import VERDICT_SCHEMA, check_verdicts
 from eps_locked.canonical import DIGEST_PREFIX, decode, digest_bytes, digest_value
 from eps_locked.domain.authorization import Authorization
 from eps_locked.domain.clock import format_time, parse_time
-from eps_locked.domain.fields import Fields
-from eps_locked.domain.ledger import Artifact, Entry, OpenBody, StepBody, digest_field
+from eps_locked.domain.ledger import Artifact, Entry, OpenBody, StepBody
 from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
-from eps_locked.errors import BackendError, EpsLockedError, EvidenceError
-from eps_locked.lock.envelope import open_document
+from eps_locked.errors import EpsLockedError, EvidenceError
 from eps_locked.lock.gate import (
     read_authorization,
     self_authorization_refusal,
@@ -46,51 +45,6 @@ from eps_locked.lock.history import History, Terms
 from eps_locked.lock.ledger import ChainReader, Line, read_chain
 from eps_locked.lock.record import terms_of, verify_amendments, verify_artifact, verify_head
 from eps_locked.lock.workspace import FrozenManifest, RunFolder, Workspace
-
-VERDICT_SCHEMA = "eps-locked/verdict/1"
-
-TITLES = {
-    1: "manifest is canonical and has its own digest",
-    2: "frozen files are the frozen bytes, and no others lie beside them",
-    3: "plan and material in plans/ are what was frozen",
-    4: "the checker's own sources are the bound ones",
-    5: "authorizations and amendments are signed and fit the record",
-    6: "ledger chain and head are whole",
-    7: "every entry keeps the rules of the history",
-    8: "artifacts are the recorded bytes, and no others lie beside them",
-    9: "adapters were trained for the cells they serve",
-    10: "derived numbers follow from the stored readings",
-    11: "every promised step of every phase is there",
-    12: "no stray or half-written file",
-    13: "earlier verdicts are whole and speak of this run",
-    14: "the manifest is what its plan and sources give",
-}
-
-
-@dataclass(kw_only=True, slots=True)
-class Check:
-    """One numbered check: how many things it looked at, and what was wrong with any of them."""
-
-    number: int
-    n_examined: int = 0
-    failures: list[str] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        return TITLES[self.number]
-
-    @property
-    def ok(self) -> bool:
-        return not self.failures
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "number": self.number,
-            "title": self.title,
-            "ok": self.ok,
-            "n_examined": self.n_examined,
-            "failures": list(self.failures),
-        }
 
 
 @dataclass(kw_only=True, slots=True)
@@ -206,12 +160,12 @@ def audit_run(
     _check_signers(run, frozen, history, lines, checks[5])
     _check_artifacts(run, history, checks[8])
     if checks[8].ok and entries_ok:
-        _check_lineage(run, history, checks[9])
+        check_lineage(run, history, checks[9])
         if not quick:
             _check_derivation(run, frozen, history, rederive, checks[10])
     _check_completeness(terms, history, checks[11], audited)
     _check_layout(run, checks[12])
-    _check_verdicts(audited, frozen, lines, checks[13])
+    check_verdicts(run, name, frozen, lines, checks[13])
     audited.publishable = audited.ok and audited.complete and _is_publishable(frozen, history)
     return audited
 
@@ -238,17 +192,17 @@ def _check_manifest(
     workspace: Workspace, name: str, checks: Mapping[int, Check]
 ) -> tuple[FrozenManifest | None, Terms | None]:
     frozen = terms = None
-    with _Noting(checks[1]):
+    with Noting(checks[1]):
         frozen = workspace.load_manifest(name)
     if frozen is None:
         return None, None
     for relative in frozen.manifest.files:
-        with _Noting(checks[2]):
+        with Noting(checks[2]):
             frozen.read(relative)
     if checks[2].ok:
-        with _Noting(checks[2]):
+        with Noting(checks[2]):
             verify_frozen_files(frozen)
-    with _Noting(checks[1]):
+    with Noting(checks[1]):
         if "frozen/steps.json" in frozen.manifest.files:
             _same_digest(frozen, "frozen/plan.yaml", frozen.manifest.plan)
             _same_digest(frozen, "frozen/code.json", frozen.manifest.code)
@@ -269,7 +223,7 @@ def _check_sources(workspace: Workspace, frozen: FrozenManifest, check: Check) -
         path = workspace.plans / relative
         if not path.exists() and not path.is_symlink():
             continue
-        with _Noting(check):
+        with Noting(check):
             found = digest_bytes(workspace.read_source(relative, thing=f"plans/{relative}"))
             if found != record.digest:
                 raise EvidenceError(str(path), expected=record.digest, found=found)
@@ -278,7 +232,7 @@ def _check_sources(workspace: Workspace, frozen: FrozenManifest, check: Check) -
 def _check_code(
     frozen: FrozenManifest, history: History, code: Mapping[str, str], check: Check
 ) -> None:
-    with _Noting(check):
+    with Noting(check):
         if digest_value(dict(code)) in history.allowed_code:
             return
         listed = decode(frozen.read("frozen/code.json"), thing="frozen/code.json")
@@ -297,7 +251,7 @@ def _check_ledger(
     reader = ChainReader(terms.manifest_digest, run.root, thing=str(run.ledger_path))
     lines: list[Line | None] = []
     last_two: deque[tuple[int, str]] = deque([(-2, ""), (-1, reader.head)], maxlen=2)
-    with _Noting(check):
+    with Noting(check):
         for item in read_chain(run.ledger_lines(), reader):
             if isinstance(item, EpsLockedError):
                 check.n_examined += 1
@@ -316,7 +270,7 @@ def _check_ledger(
                 found=f"{len(torn)} bytes after the last one",
                 next_step="resume the phase; it sets the torn line aside and redoes the step",
             )
-    with _Noting(check):
+    with Noting(check):
         if not lines:
             raise EvidenceError(
                 str(run.ledger_path), expected="at least one entry", found="an empty ledger"
@@ -335,7 +289,7 @@ def _check_history(
     for number, line in enumerate(lines, start=1):
         if line is None:
             continue
-        with _Noting(check):
+        with Noting(check):
             history.accept(line.entry, where=f"{run.ledger_path}:{number}")
     return history, check.ok
 
@@ -348,16 +302,16 @@ def _check_signers(
     check: Check,
 ) -> None:
     signers = b""
-    with _Noting(check):
+    with Noting(check):
         signers = frozen.read("frozen/allowed_signers")
     if not signers:
         return
-    with _Noting(check):
+    with Noting(check):
         verify_amendments(run, history, frozen, signers)
     documents: dict[str, tuple[Authorization, str]] = {}
-    with _Noting(check):
+    with Noting(check):
         for document in run.signed_documents("authorizations"):
-            with _Noting(check):
+            with Noting(check):
                 authorization = read_authorization(document, signers)
                 digest = digest_bytes(document.data)
                 documents[digest] = (authorization, digest_bytes(document.signature))
@@ -372,7 +326,7 @@ def _check_signers(
                         )
     for line in lines:
         if line is not None and line.entry.kind == "open":
-            with _Noting(check):
+            with Noting(check):
                 _check_open(run, frozen, line.entry, documents)
 
 
@@ -418,7 +372,7 @@ def _check_artifacts(run: RunFolder, history: History, check: Check) -> None:
     recorded: set[str] = set()
     for artifact in history.artifacts():
         recorded.add(artifact.digest)
-        with _Noting(check):
+        with Noting(check):
             verify_artifact(run, artifact)
     for digest in run.stored_artifacts():
         if digest not in recorded:
@@ -426,47 +380,6 @@ def _check_artifacts(run: RunFolder, history: History, check: Check) -> None:
                 f"{run.artifacts / digest.removeprefix(DIGEST_PREFIX)}: expected an artifact that "
                 "an entry names, found one that none does"
             )
-
-
-def _check_lineage(run: RunFolder, history: History, check: Check) -> None:
-    """Adapter files carry their cell in the safetensors header; it must be the step's."""
-    owners: dict[str, str] = {}
-    for body in history.done.values():
-        step = history.terms.steps[body.step]
-        artifact = body.outputs.get("adapter")
-        if artifact is None:
-            continue
-        with _Noting(check):
-            data = run.artifact_file(artifact, "adapter_model.safetensors")
-            found = safetensors_metadata(data, thing=body.step)
-            for key, value in (
-                ("behaviour", step.params.get("behaviour")),
-                ("context", step.params.get("context")),
-                ("seed", str(step.seed)),
-            ):
-                if found.get(key) != value:
-                    raise EvidenceError(
-                        f"{body.step}: adapter {key}", expected=value, found=found.get(key)
-                    )
-            other = owners.setdefault(artifact.digest, body.step)
-            if other != body.step:
-                raise EvidenceError(
-                    f"{body.step}: adapter",
-                    expected="an adapter of its own",
-                    found=f"the bytes of {other}'s",
-                )
-
-
-def safetensors_metadata(data: bytes, *, thing: str) -> dict[str, str]:
-    """The ``__metadata__`` of a safetensors file, without loading a tensor."""
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(len(data) - 8, 100 << 20):
-        raise EvidenceError(thing, expected="a safetensors file", found=f"{len(data)} bytes")
-    try:
-        metadata = json.loads(data[8 : 8 + length]).get("__metadata__", {})
-        return {str(key): str(value) for key, value in metadata.items()}
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise EvidenceError(thing, problem="has an unreadable safetensors header") from error
 
 
 def _check_derivation(
@@ -532,81 +445,7 @@ def _check_layout(run: RunFolder, check: Check) -> None:
         check.failures.append(f"{leftover}: expected nothing half-written, found a leftover")
 
 
-def _check_verdicts(
-    audited: AuditedRun, frozen: FrozenManifest, lines: list[Line | None], check: Check
-) -> None:
-    """A verdict names a head this ledger had after so many entries, and says what its checks say.
-
-    One on a head that never was, or on a longer ledger, tells that the ledger was replaced or cut.
-    """
-    run = audited.run
-    for relative in files.walk_files(run.verdicts):
-        with _Noting(check):
-            path = run.verdicts / relative
-            payload, _ = open_document(
-                files.read_bytes(path), thing=str(path), schema=VERDICT_SCHEMA
-            )
-            with Fields(payload, str(path)) as fields:
-                fields.text("schema")
-                fields.flag("complete")
-                fields.flag("publishable")
-                digest_field(fields, "code")
-                checks = dict(fields.each("checks", _check_of_verdict))
-                n_entries = fields.integer("n_entries", low=1)
-                line = lines[n_entries - 1] if n_entries <= len(lines) else None
-                for name, expected, found in (
-                    ("name", audited.name, fields.text("name")),
-                    ("manifest", frozen.digest, digest_field(fields, "manifest")),
-                    (
-                        "ledger_head",
-                        line.digest if line else f"a head after {n_entries} entries",
-                        digest_field(fields, "ledger_head"),
-                    ),
-                    ("checks", list(TITLES), list(checks)),
-                    ("ok", all(checks.values()), fields.flag("ok")),
-                ):
-                    if expected != found:
-                        raise EvidenceError(f"{path}: {name}", expected=expected, found=found)
-    check.n_examined = 1  # all of them together: see C12
-
-
-def _check_of_verdict(value: object, path: str) -> tuple[int, bool]:
-    """Number of a check, and whether it was ok; which it was exactly if it found no failure."""
-    with Fields(value, path) as fields:
-        number = fields.integer("number", low=1)
-        fields.text("title")
-        fields.integer("n_examined", low=0)
-        ok = fields.flag("ok")
-        if ok == bool(fields.texts("failures")):
-            raise EvidenceError(f"{path}.ok", expected=not ok, found=ok)
-    return number, ok
-
-
 def _is_publishable(frozen: FrozenManifest, history: History) -> bool:
     return frozen.manifest.publication and all(
         body.engine.get("publishable") is True for body in history.opens
     )
-
-
-class _Noting:
-    """Count one examined thing; turn what is wrong with it into a failure and go on.
-
-    A disk that cannot be read is no verdict on the run: a BackendError passes through.
-    """
-
-    def __init__(self, check: Check) -> None:
-        self._check = check
-
-    def __enter__(self) -> None:
-        self._check.n_examined += 1
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if not isinstance(error, EpsLockedError) or isinstance(error, BackendError):
-            return False
-        self._check.failures.append(str(error))
-        return True

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import eps_locked.audit.checks as checks
-from eps_locked.audit.checks import TITLES, audit_run, safetensors_metadata, verdict_payload
+from eps_locked.audit.checks import audit_run, verdict_payload
+from eps_locked.audit.lineage import safetensors_metadata
+from eps_locked.audit.noting import TITLES
 from eps_locked.errors import BackendError, EvidenceError
 from eps_locked.studies.eps.rederive import EpsRederiver
 from sim.forge import flip, payloads_of, rebuild, reseal, resign, step, strangers_key

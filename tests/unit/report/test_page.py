@@ -15,7 +15,7 @@ from big import big_tensor
 from reader import PageReader
 from words import EVIL, REASON
 
-from eps_locked.audit.checks import TITLES
+from eps_locked.audit.noting import TITLES
 from eps_locked.canonical import digest_bytes
 from eps_locked.errors import EvidenceError
 from eps_locked.report.evidence import gather

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from eps_locked.audit.checks import safetensors_metadata
+from eps_locked.audit.lineage import safetensors_metadata
 from eps_locked.canonical import decode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.ledger import Status, StepBody
