@@ -44,8 +44,8 @@ def small_plan() -> dict[str, Any]:
     section["behaviours"][0] |= {"n_rows": 4, "n_strength_items": 3}
     section["slots"] |= {
         "train": ["default_none", "instruction_own"],
-        "eval": ["default_none", "instruction_own", "rephrase_polite", "instruction_marker"],
-        "held_out": ["rephrase_polite"],
+        "eval": ["default_none", "instruction_own", "rephrase_formal", "instruction_marker"],
+        "held_out": ["rephrase_formal"],
     }
     section["flags"]["minimum_answered_share"] = 0.5
     plan["authorization"]["allowed_signers"] = "keys/signers"
