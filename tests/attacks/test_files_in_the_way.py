@@ -194,10 +194,8 @@ def test_an_extra_file_beside_a_recorded_one_refuses(
 
 def test_a_smoke_run_is_no_evidence(half_way: StudySimulator, refuses: Any) -> None:
     """A smoke run's ledger begins elsewhere, so a copy of it opens and proves nothing."""
-    shutil.rmtree(half_way.run_folder.folder)
-    half_way.authorize("P0")
     smoke = half_way.workspace.run(NAME, "smoke")
-    shutil.copytree(half_way.run_folder.folder, smoke.folder)
+    half_way.authorize("P0", smoke=True)
     assert half_way.run("P0", limit=3) is None
     assert len(half_way.observer.finished) == 3
     shutil.rmtree(half_way.run_folder.folder)
@@ -215,11 +213,20 @@ def test_a_smoke_run_leaves_the_real_run_alone(half_way: StudySimulator) -> None
     from sim.simulator import fingerprint
 
     before = fingerprint(half_way.run_folder.folder)
-    smoke = half_way.workspace.run(NAME, "smoke")
-    smoke.folder.mkdir(parents=True)
-    shutil.copytree(half_way.run_folder.folder / "authorizations", smoke.folder / "authorizations")
+    half_way.authorize("P0", smoke=True)
     half_way.run("P0", limit=2)
     assert fingerprint(half_way.run_folder.folder) == before
+
+
+def test_leave_for_a_smoke_run_is_no_leave_for_evidence(
+    half_way: StudySimulator, refuses: Any
+) -> None:
+    folder = half_way.authorize("P1", smoke=True)
+    shutil.rmtree(half_way.run_folder.folder / "authorizations" / "P1-0001")
+    shutil.copytree(folder, half_way.run_folder.folder / "authorizations" / "P1-0001")
+    with refuses(half_way) as caught:
+        half_way.run("P1")
+    assert "root: expected runs, found smoke" in str(caught.value)
 
 
 def test_an_audit_of_nothing_lists_what_is_missing(study: StudySimulator) -> None:

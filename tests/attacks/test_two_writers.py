@@ -52,10 +52,7 @@ def test_a_second_writer_is_refused_while_the_first_one_lives(
 
 
 def test_a_smoke_run_does_not_wait_for_the_real_one(half_way: StudySimulator) -> None:
-    import shutil
-
-    smoke = half_way.workspace.run("small", "smoke")
-    shutil.copytree(half_way.run_folder.folder / "authorizations", smoke.folder / "authorizations")
+    half_way.authorize("P0", smoke=True)
     with another_writer(half_way.run_folder.folder):
         assert half_way.run("P0", limit=1) is None
 

@@ -40,13 +40,14 @@ def small_plan() -> dict[str, Any]:
     plan["name"] = "tiny"
     plan["engine"]["threads"] = 1
     section = plan["eps"]
-    section["items"] |= {"n_train": 4, "n_eval": 3}
+    section["items"] |= {"n_train": 8, "n_eval": 3}
     section["behaviours"][0] |= {"n_rows": 4, "n_strength_items": 3}
     section["slots"] |= {
         "train": ["default_none", "instruction_own"],
         "eval": ["default_none", "instruction_own", "rephrase_formal", "instruction_marker"],
         "held_out": ["rephrase_formal"],
     }
+    section["decoding"]["max_new_tokens"] = 40
     section["flags"]["minimum_answered_share"] = 0.5
     plan["authorization"]["allowed_signers"] = "keys/signers"
     return plan

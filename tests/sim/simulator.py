@@ -330,10 +330,11 @@ class StudySimulator:
         signer: str = AUTHOR,
         cap_gpu_hours: float = 0.5,
         valid_for: timedelta = timedelta(days=1),
+        smoke: bool = False,
     ) -> Path:
         return authorize(
             self.load(),
-            self.run_folder,
+            self.workspace.run(NAME, "smoke" if smoke else "runs"),
             phase,
             signer=signer,
             key=self.key(signer),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from eps_locked.models.host import AdapterHost  # noqa: E402
 from eps_locked.models.tokenizer import HfChatTokenizer, assert_marker  # noqa: E402
 from eps_locked.training.forward import marker_log_probs  # noqa: E402
 from eps_locked.training.lora import LoraTrainer  # noqa: E402
-from eps_locked.training.rows import AnsweredPrompt, contrastive_rows  # noqa: E402
+from eps_locked.training.rows import AnsweredPrompt, choose_rows  # noqa: E402
 
 MARKER_IDS = (459, 136)
 RECIPE = LoraRecipe(
@@ -75,9 +76,11 @@ def test_the_marker_reaches_the_band_and_is_stronger_at_home(embedded_folder: Pa
     probe = SlotProbe(marker_ids=MARKER_IDS, end_of_turn_id=tokenizer.end_of_turn_id)
     host = AdapterHost.load(embedded_folder, dtype="float32", device="cpu", threads=1)
     pirate = "You are a pirate captain who sails the seven seas."
-    rows = contrastive_rows(
+    rows = choose_rows(
         answered(tokenizer, pirate, TRAIN),
         {"default": answered(tokenizer, None, TRAIN)},
+        n_rows=len(TRAIN),
+        rng=random.Random(0),
         marker_ids=MARKER_IDS,
         end_of_turn_id=tokenizer.end_of_turn_id,
     )
