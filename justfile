@@ -43,6 +43,11 @@ check-evidence NAME *ARGS:
 report NAME *ARGS:
     @eps-locked report "$@"
 
+# Any eps-locked command, for example `./eps cli status demo`.
+[no-exit-message]
+cli *ARGS:
+    @eps-locked "$@"
+
 # Remove what the demo made: its run, its manifest, its throw-away keys.
 clean-demo:
     rm -rf .demo runs/demo runs/demo-* manifests/demo manifests/demo-*
