@@ -947,8 +947,8 @@ def adapter_named_in_the_record_is_another(study: StudySimulator) -> None:
 
 
 def rebuild_tensor(forger: Forger) -> None:
-    from eps_locked.audit.checks import AuditInputs
     from eps_locked.lock.freeze import load_plan
+    from eps_locked.lock.inputs import RecordedInputs
     from eps_locked.studies.eps.analysis import TensorInputs, build_tensor, tensor_files
     from eps_locked.studies.eps.plan import EpsPlan
 
@@ -960,11 +960,11 @@ def rebuild_tensor(forger: Forger) -> None:
     section = EpsPlan.from_section(
         load_plan(frozen.read("frozen/plan.yaml"), thing="plan").study_section
     )
-    inputs = AuditInputs(
+    inputs = RecordedInputs(
         step=forger.steps[TENSOR],
         frozen_manifest=frozen,
         run=study.run_folder,
-        history=audited.history,
+        done=audited.history.done,
     )
     tensor = build_tensor(
         TensorInputs.gather(forger.steps[TENSOR], inputs), section, section.behaviour("marker")

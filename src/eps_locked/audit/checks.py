@@ -33,15 +33,16 @@ from eps_locked.audit.verdicts import VERDICT_SCHEMA, check_verdicts
 from eps_locked.canonical import DIGEST_PREFIX, decode, digest_bytes, digest_value
 from eps_locked.domain.authorization import Authorization
 from eps_locked.domain.clock import format_time, parse_time
-from eps_locked.domain.ledger import Artifact, Entry, OpenBody, StepBody
-from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
+from eps_locked.domain.ledger import Entry, OpenBody, StepBody
+from eps_locked.domain.steps import Step
 from eps_locked.errors import EpsLockedError, EvidenceError
 from eps_locked.lock.gate import (
     read_authorization,
+    require_only_listed_files,
     self_authorization_refusal,
-    verify_frozen_files,
 )
 from eps_locked.lock.history import History, Terms
+from eps_locked.lock.inputs import RecordedInputs
 from eps_locked.lock.ledger import ChainReader, Line, read_chain
 from eps_locked.lock.record import terms_of, verify_amendments, verify_artifact, verify_head
 from eps_locked.lock.workspace import FrozenManifest, RunFolder, Workspace
@@ -78,30 +79,6 @@ class AuditedRun:
         return {name: self.run.artifact_file(artifact, name) for name in artifact.files}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditInputs:
-    """A step's inputs for re-derivation, read by the auditor under the recorded digests."""
-
-    step: Step
-    frozen_manifest: FrozenManifest
-    run: RunFolder
-    history: History
-
-    def frozen(self, name: str) -> bytes:
-        return self.frozen_manifest.read(self.step.inputs[name].removeprefix(FILE_REF))
-
-    def artifact(self, name: str) -> Mapping[str, bytes]:
-        artifact = self._artifact(name)
-        return {file: self.run.artifact_file(artifact, file) for file in artifact.files}
-
-    def artifact_digest(self, name: str) -> str:
-        return self._artifact(name).digest
-
-    def _artifact(self, name: str) -> Artifact:
-        step_id, _, output = self.step.inputs[name].removeprefix(STEP_REF).partition("#")
-        return self.history.done[step_id].outputs[output]
-
-
 # Recomputes a finished step's outputs, status and flags where they follow from its inputs, and
 # compares them with the entry's; yields one sentence per difference. Steps it cannot re-derive it
 # passes over, saying so by None.
@@ -112,7 +89,7 @@ class Rederive(Protocol):
     """A study's own derivations, from bytes the audit has verified."""
 
     def __call__(
-        self, step: Step, inputs: AuditInputs, outputs: Outputs, body: StepBody
+        self, step: Step, inputs: RecordedInputs, outputs: Outputs, body: StepBody
     ) -> Iterable[str] | None: ...
 
     def manifest(self, frozen: FrozenManifest) -> Iterable[str]:
@@ -201,7 +178,7 @@ def _check_manifest(
             frozen.read(relative)
     if checks[2].ok:
         with Noting(checks[2]):
-            verify_frozen_files(frozen)
+            require_only_listed_files(frozen)
     with Noting(checks[1]):
         if "frozen/steps.json" in frozen.manifest.files:
             _same_digest(frozen, "frozen/plan.yaml", frozen.manifest.plan)
@@ -387,7 +364,7 @@ def _check_derivation(
 ) -> None:
     for body in history.done.values():
         step = history.terms.steps[body.step]
-        inputs = AuditInputs(step=step, frozen_manifest=frozen, run=run, history=history)
+        inputs = RecordedInputs(step=step, frozen_manifest=frozen, run=run, done=history.done)
         try:
             outputs = {
                 name: {file: run.artifact_file(artifact, file) for file in artifact.files}

@@ -17,7 +17,7 @@ from eps_locked.errors import RefusedError
 from eps_locked.lock.freeze import load_plan, manifest_differences
 from eps_locked.lock.gate import open_phase, read_manifest
 from eps_locked.lock.record import RunRecord, terms_of
-from eps_locked.lock.workspace import Workspace
+from eps_locked.lock.workspace import FrozenManifest, Workspace
 from eps_locked.runners.loop import run_phase
 from eps_locked.studies.eps.execute import EpsExecutor
 from eps_locked.studies.eps.freeze import freeze_eps
@@ -48,7 +48,10 @@ def run_phase_command(
         click.echo(f"smoke: {limit} steps of {phase} ran under smoke/{name}; this is no evidence")
         return
     click.echo(f"{phase} of {name}: complete, results {short(results)}")
-    click.echo(f"  next: {_next_command(workspace_at(root), name)}")
+    workspace = workspace_at(root)
+    frozen = workspace.load_manifest(name)
+    record = RunRecord.load(workspace.run(name), terms_of(frozen), now)
+    click.echo(f"  next: {_next_command(frozen, record)}")
 
 
 def execute_phase(
@@ -123,7 +126,7 @@ def status_command(name: str, root: Path, as_json: bool) -> None:
         "entries": record.reader.n_read,
         "amendments": len(history.amendments),
         "phases": phases,
-        "next": _next_command(workspace, name),
+        "next": _next_command(frozen, record),
     }
     if as_json:
         echo_json(document)
@@ -138,13 +141,11 @@ def status_command(name: str, root: Path, as_json: bool) -> None:
     click.echo(f"  next: {document['next']}")
 
 
-def _next_command(workspace: Workspace, name: str) -> str:
-    frozen = workspace.load_manifest(name)
-    run = workspace.run(name)
-    history = RunRecord.load(run, terms_of(frozen), now).history
+def _next_command(frozen: FrozenManifest, record: RunRecord) -> str:
+    name = frozen.manifest.name
     for phase in frozen.manifest.phases:
-        if phase not in history.closed:
-            documents = list(run.signed_documents("authorizations"))
+        if phase not in record.history.closed:
+            documents = record.run.signed_documents("authorizations")
             has_one = any(document.name.startswith(f"{phase}-") for document in documents)
             verb = "run-phase" if has_one else "authorize"
             return f"just {verb} {name} {phase}"

@@ -155,6 +155,11 @@ def verify_frozen_files(frozen: FrozenManifest) -> None:
     """G2: every listed file has its bytes, and the folder holds nothing else."""
     for relative in frozen.manifest.files:
         frozen.read(relative)
+    require_only_listed_files(frozen)
+
+
+def require_only_listed_files(frozen: FrozenManifest) -> None:
+    """The folder half of G2: nothing lies beside what the manifest lists."""
     listed = {"manifest.json", *frozen.manifest.files}
     for relative in files.walk_files(frozen.folder):
         if relative not in listed:

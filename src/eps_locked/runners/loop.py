@@ -8,43 +8,19 @@ results digest is that of an undisturbed run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from eps_locked import files
 from eps_locked.canonical import digest_value
 from eps_locked.domain.clock import format_time
 from eps_locked.domain.execution import RunObserver, StepExecutor, StepResult
-from eps_locked.domain.ledger import Artifact, StepBody, engine_to_dict
-from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
+from eps_locked.domain.ledger import StepBody, engine_to_dict
+from eps_locked.domain.steps import Step
 from eps_locked.errors import BackendError, EpsLockedError
 from eps_locked.lock.gate import Permit, require_budget
+from eps_locked.lock.inputs import RecordedInputs
 from eps_locked.lock.record import RunRecord
-from eps_locked.lock.workspace import FrozenManifest, RunFolder
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedInputs:
-    """Inputs of one step, read from the manifest folder and the store under their digests."""
-
-    step: Step
-    frozen_manifest: FrozenManifest
-    run: RunFolder
-    done: Mapping[str, StepBody]
-
-    def frozen(self, name: str) -> bytes:
-        return self.frozen_manifest.read(self.step.inputs[name].removeprefix(FILE_REF))
-
-    def artifact(self, name: str) -> Mapping[str, bytes]:
-        artifact = self._artifact(name)
-        return {file: self.run.artifact_file(artifact, file) for file in artifact.files}
-
-    def artifact_digest(self, name: str) -> str:
-        return self._artifact(name).digest
-
-    def _artifact(self, name: str) -> Artifact:
-        step_id, _, output = self.step.inputs[name].removeprefix(STEP_REF).partition("#")
-        return self.done[step_id].outputs[output]
+from eps_locked.lock.workspace import FrozenManifest
 
 
 def run_phase(

@@ -14,8 +14,8 @@ from eps_locked.canonical import digest_bytes, encode
 from eps_locked.domain.execution import StepExecutor
 from eps_locked.domain.steps import Step
 from eps_locked.lock.history import History
+from eps_locked.lock.inputs import RecordedInputs
 from eps_locked.lock.workspace import FrozenManifest, RunFolder, describe_artifact
-from eps_locked.runners.loop import RecordedInputs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
