@@ -109,7 +109,7 @@ def default_plan() -> dict[str, Any]:
             },
             "P1": {
                 "gpu_hours": 0.5,
-                "step_seconds": {"fit": 1, "match": 1, "adapter": 1, "cell": 1, "tensor": 1},
+                "step_seconds": {"fit": 1, "match": 1, "adapter": 1, "cells": 1, "tensor": 1},
             },
         },
         "analyses": ["tensor"],

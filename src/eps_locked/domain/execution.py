@@ -22,7 +22,9 @@ class StepInputs(Protocol):
         """The files of an earlier step's output, by the name the step gives the reference."""
         ...
 
-    def artifact_digest(self, name: str) -> str: ...
+    def artifact_digest(self, name: str) -> str:
+        """What names that artifact in results: its digest, without encrypted files."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

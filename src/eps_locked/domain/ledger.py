@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from eps_locked.canonical import is_digest
+from eps_locked.canonical import digest_value, is_digest
 from eps_locked.domain.clock import time_field
 from eps_locked.domain.fields import Fields
 from eps_locked.domain.model import EngineIdentity
@@ -16,10 +16,16 @@ LEDGER_SCHEMA = "eps-locked/ledger/1"
 
 # Where a run lies: evidence, or a smoke run that can never become any.
 Root = Literal["runs", "smoke"]
-Kind = Literal["open", "step", "aborted", "amendment", "close"]
+Kind = Literal["open", "step", "aborted", "amendment", "close", "submission", "look", "score"]
 Status = Literal["done", "failed", "implant_failed", "unscored"]
 KINDS: tuple[str, ...] = get_args(Kind)
 STATUSES: tuple[str, ...] = get_args(Status)
+Track = Literal["predictive", "post_hoc"]
+TRACKS: tuple[str, ...] = get_args(Track)
+LookStatus = Literal["scored", "failed", "aborted"]
+
+# The ending of an encrypted file's name.
+ENCRYPTED = ".age"
 
 # A step with one of these is finished and is never run again. ``failed`` is finished too: a
 # failure that may be retried is never recorded as a step, but as ``aborted``.
@@ -48,6 +54,16 @@ class Artifact:
 
     digest: str
     files: Mapping[str, FileRecord]
+
+    @property
+    def identity(self) -> str:
+        """What stands for the artifact in a results digest: ``digest`` without encrypted files.
+
+        Encryption is randomised, so two honest runs never share a ciphertext; the digests of what
+        was encrypted stand in ``sealed.json`` beside it and are the same.
+        """
+        plain = {n: r.to_dict() for n, r in self.files.items() if not n.endswith(ENCRYPTED)}
+        return self.digest if len(plain) == len(self.files) else digest_value({"files": plain})
 
     @classmethod
     def from_dict(cls, value: object, path: str) -> Artifact:
@@ -260,12 +276,124 @@ class CloseBody:
             )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubmissionBody:
+    """A metric's predictions were frozen, before any look at them.
+
+    ``looks_before`` counts the looks recorded until then: by this author, and by anybody.
+    """
+
+    number: int
+    submission: Artifact
+    author: str
+    metric: str
+    track: Track
+    looks_before: Mapping[str, int]
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> SubmissionBody:
+        with Fields(value, path) as fields:
+            with fields.sub("looks_before") as before:
+                looks = {name: before.integer(name, low=0) for name in ("author", "any")}
+            return cls(
+                number=fields.integer("number", low=1),
+                submission=Artifact.from_dict(
+                    fields.mapping("submission"), fields.path("submission")
+                ),
+                author=fields.text("author"),
+                metric=fields.text("metric"),
+                track=cast(Track, fields.text("track", one_of=TRACKS)),
+                looks_before=looks,
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "submission": self.submission.to_dict(),
+            "author": self.author,
+            "metric": self.metric,
+            "track": self.track,
+            "looks_before": dict(self.looks_before),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LookBody:
+    """The sealed cells are about to be opened for one submission. Counts, whatever follows.
+
+    ``verdict`` is the file digest of the evidence verdict it rests on. ``informed``: the
+    submission's author had seen a score on these cells before freezing it.
+    """
+
+    number: int
+    submission: int
+    verdict: str
+    informed: bool
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> LookBody:
+        with Fields(value, path) as fields:
+            return cls(
+                number=fields.integer("number", low=1),
+                submission=fields.integer("submission", low=1),
+                verdict=digest_field(fields, "verdict"),
+                informed=fields.flag("informed"),
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "submission": self.submission,
+            "verdict": self.verdict,
+            "informed": self.informed,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScoreBody:
+    """How a look ended. A look without such an entry was cut short and counts all the same."""
+
+    look: int
+    status: LookStatus
+    result: Artifact | None
+    reason: str
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> ScoreBody:
+        with Fields(value, path) as fields:
+            result = fields.raw("result")
+            body = cls(
+                look=fields.integer("look", low=1),
+                status=cast(LookStatus, fields.text("status", one_of=get_args(LookStatus))),
+                result=None if result is None else Artifact.from_dict(result, f"{path}.result"),
+                reason=fields.text("reason"),
+            )
+        if (body.status == "scored") != (body.result is not None):
+            raise MalformedInputError(
+                f"{path}.result",
+                expected="a result exactly if the look was scored",
+                found=f"{body.status}, {'none' if body.result is None else 'a result'}",
+            )
+        return body
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "look": self.look,
+            "status": self.status,
+            "result": None if self.result is None else self.result.to_dict(),
+            "reason": self.reason,
+        }
+
+
 _BODY_READERS = {
     "open": OpenBody.from_dict,
     "step": StepBody.from_dict,
     "aborted": AbortedBody.from_dict,
     "amendment": AmendmentBody.from_dict,
     "close": CloseBody.from_dict,
+    "submission": SubmissionBody.from_dict,
+    "look": LookBody.from_dict,
+    "score": ScoreBody.from_dict,
 }
 
 

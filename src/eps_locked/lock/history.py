@@ -17,8 +17,11 @@ from eps_locked.domain.ledger import (
     Artifact,
     CloseBody,
     Entry,
+    LookBody,
     OpenBody,
+    ScoreBody,
     StepBody,
+    SubmissionBody,
 )
 from eps_locked.domain.steps import FILE_REF, STEP_REF, Step, results_digest
 from eps_locked.errors import EvidenceError
@@ -67,6 +70,10 @@ class History:
     before_amendments: list[tuple[str, Seen]] = field(default_factory=list)
     spent_ms: dict[str, int] = field(default_factory=dict)
     slowest_ms: dict[str, int] = field(default_factory=dict)
+    submissions: list[SubmissionBody] = field(default_factory=list)
+    looks: list[LookBody] = field(default_factory=list)
+    before_looks: list[str] = field(default_factory=list)
+    scores: dict[int, ScoreBody] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lock_head = self.terms.manifest_digest
@@ -87,22 +94,43 @@ class History:
                 self._amendment(AmendmentBody.from_dict(body, where), entry.prev, where)
             case "close":
                 self._close(CloseBody.from_dict(body, where), where)
+            case "submission":
+                self._submission(SubmissionBody.from_dict(body, where), where)
+            case "look":
+                self._look(LookBody.from_dict(body, where), entry.prev, where)
+            case "score":
+                self._score(ScoreBody.from_dict(body, where), where)
 
     def artifacts(self) -> Iterator[Artifact]:
         """Every artifact that an entry names, in order; the same one may come more than once."""
         for body in self.done.values():
             yield from body.outputs.values()
+        for submission in self.submissions:
+            yield submission.submission
+        for score in self.scores.values():
+            if score.result is not None:
+                yield score.result
+
+    def looks_by(self, author: str) -> int:
+        """How many looks were taken at submissions of this author, by name without case."""
+        name = author.casefold().strip()
+        mine = {s.number for s in self.submissions if s.author.casefold().strip() == name}
+        return sum(look.submission in mine for look in self.looks)
+
+    def is_complete(self) -> bool:
+        """Whether every phase is closed."""
+        return all(phase in self.closed for phase in self.terms.phases)
 
     def what_was_seen(self) -> Seen:
         """What could have been known when a deviation was decided, told by the ledger.
 
-        A recorded cell lies in plain text on the runner's disk, so it counts as seen whether or
-        not anybody says they looked.
+        Recorded open cells lie in plain text on the runner's disk, so they count as seen whether
+        or not anybody says they looked.
         """
         if not self.done:
             return "nothing_run"
         kinds = {self.terms.steps[step].kind for step in self.done}
-        return "seen" if kinds & {"cell", "tensor"} else "run_unseen"
+        return "seen" if kinds & {"cells", "tensor"} else "run_unseen"
 
     def remaining(self, phase: str) -> tuple[Step, ...]:
         return tuple(step for step in self.terms.of_phase(phase) if step.id not in self.done)
@@ -114,8 +142,10 @@ class History:
         return self.spent_ms.get(step.phase, 0) + cost
 
     def most_outputs(self, phase: str) -> int:
-        """How many artifacts one unfinished step of the phase can have left behind at most."""
-        return max((len(step.outputs) for step in self.remaining(phase)), default=0)
+        """How many artifacts one unfinished act can have left behind at most: a step of the phase
+        or, once every phase is closed, a submission or a look's result."""
+        default = 1 if self.is_complete() else 0
+        return max((len(step.outputs) for step in self.remaining(phase)), default=default)
 
     def resolve_inputs(self, step: Step, *, where: str) -> dict[str, str]:
         """Digests of everything a step reads, from frozen files and finished steps."""
@@ -138,7 +168,7 @@ class History:
         rows = []
         for step in self.terms.of_phase(phase):
             body = self.done[step.id]
-            outputs = {name: artifact.digest for name, artifact in body.outputs.items()}
+            outputs = {name: artifact.identity for name, artifact in body.outputs.items()}
             rows.append((step.id, body.status, outputs))
         return results_digest(phase, rows)
 
@@ -231,6 +261,40 @@ class History:
         _same(f"{where}: compute_ms", self.spent_ms.get(body.phase, 0), body.compute_ms)
         self.closed[body.phase] = body
         self.opened = None
+
+    def _submission(self, body: SubmissionBody, where: str) -> None:
+        self._require_complete(where)
+        _same(f"{where}: number", len(self.submissions) + 1, body.number)
+        expected = {"author": self.looks_by(body.author), "any": len(self.looks)}
+        _same(f"{where}: looks_before", expected, dict(body.looks_before))
+        self.submissions.append(body)
+        self.opened = None
+
+    def _look(self, body: LookBody, prev: str, where: str) -> None:
+        self._require_complete(where)
+        _same(f"{where}: number", len(self.looks) + 1, body.number)
+        if body.submission > len(self.submissions):
+            raise EvidenceError(
+                f"{where}: submission",
+                expected=f"one of the {len(self.submissions)} frozen before",
+                found=body.submission,
+            )
+        submission = self.submissions[body.submission - 1]
+        _same(f"{where}: informed", submission.looks_before["author"] > 0, body.informed)
+        self.looks.append(body)
+        self.before_looks.append(prev)
+        self.opened = None
+
+    def _score(self, body: ScoreBody, where: str) -> None:
+        _same(f"{where}: look", len(self.looks) or None, body.look)
+        if body.look in self.scores:
+            raise EvidenceError(f"{where}: look {body.look}", problem="has ended before")
+        self.scores[body.look] = body
+
+    def _require_complete(self, where: str) -> None:
+        for phase in self.terms.phases:
+            if phase not in self.closed:
+                raise EvidenceError(where, expected=f"phase {phase} closed before", found="open")
 
     def _charge(self, phase: str, compute_ms: int) -> None:
         self.spent_ms[phase] = self.spent_ms.get(phase, 0) + compute_ms

@@ -30,7 +30,7 @@ class RecordedInputs:
         return {file: self.run.artifact_file(artifact, file) for file in artifact.files}
 
     def artifact_digest(self, name: str) -> str:
-        return self._artifact(name).digest
+        return self._artifact(name).identity
 
     def _artifact(self, name: str) -> Artifact:
         step_id, _, output = self.step.inputs[name].removeprefix(STEP_REF).partition("#")

@@ -49,9 +49,9 @@ def replay_steps(
         result = executor.execute(step, inputs, progress)
         differences = []
         for name in sorted({*body.outputs, *result.outputs}):
-            recorded = body.outputs[name].digest if name in body.outputs else "nothing"
+            recorded = body.outputs[name].identity if name in body.outputs else "nothing"
             again = (
-                describe_artifact(result.outputs[name]).digest
+                describe_artifact(result.outputs[name]).identity
                 if name in result.outputs
                 else "nothing"
             )

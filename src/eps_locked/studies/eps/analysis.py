@@ -17,6 +17,7 @@ from eps_locked.canonical import decode, encode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EvidenceError
+from eps_locked.lock.seal import is_sealed
 from eps_locked.stats.bootstrap import standard_error_pooled_over_cells
 from eps_locked.stats.resolution import minimum_detectable_effect
 from eps_locked.studies.eps.estimates import (
@@ -33,8 +34,32 @@ from eps_locked.studies.eps.readings import Answer, Readings
 TENSOR_FILE = "tensor.json"
 PARQUET_FILE = "tensor.parquet"
 TENSOR_SCHEMA = "eps-locked/eps-tensor/1"
+# What only the readings tell; null in a sealed cell.
+VALUE_FIELDS = (
+    "g",
+    "low",
+    "high",
+    "g_base_answer",
+    "low_base_answer",
+    "high_base_answer",
+    "base_log_prob",
+    "trained_log_prob",
+    "first_token_change",
+    "margin_change",
+    "emission_rate",
+    "n",
+    "n_truncated",
+)
 # Cells carrying one of these take no part in scoring unless a sensitivity table says so.
-EXCLUDING_FLAGS = ("unscored", "floor", "ceiling", "implant_failed", "divergence", "alias")
+EXCLUDING_FLAGS = (
+    "unscored",
+    "floor",
+    "ceiling",
+    "implant_failed",
+    "divergence",
+    "alias",
+    "sealed",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +67,7 @@ class TensorInputs:
     """Everything the tensor is made of, parsed, and the digest of every ancestor.
 
     Keys: ``base`` by eval context, ``cells`` by (train, eval, seed), ``records`` by (train, seed).
+    A sealed cell stands in ``digests`` but not in ``cells``: nobody here can read it.
     """
 
     contexts: Mapping[str, Any]
@@ -66,7 +92,8 @@ class TensorInputs:
                 base[rest] = Readings.from_files(files, name)
             elif kind == "cell":
                 i, j, seed = rest.split("/")
-                cells[i, j, seed] = Readings.from_files(files, name)
+                if not is_sealed(files):
+                    cells[i, j, seed] = Readings.from_files(files, name)
             else:
                 i, seed = rest.split("/")
                 records[i, seed] = decode(files["record.json"], thing=name)
@@ -85,10 +112,12 @@ def build_tensor(
     gathered: TensorInputs, section: EpsPlan, behaviour: MarkerBehaviour
 ) -> dict[str, Any]:
     """The tensor document. Values in nats; G is trained minus base, each after its own answer."""
-    seeds = tuple(dict.fromkeys(seed for _, _, seed in gathered.cells))
+    seeds = tuple(dict.fromkeys(seed for _, seed in gathered.records))
     failed = _failed_implants(gathered, section, behaviour, seeds)
     cells = [
         _cell(gathered, section, behaviour, seeds, failed, i, j)
+        if (i, j, seeds[0]) in gathered.cells
+        else _sealed_cell(gathered, section, behaviour, seeds, failed, i, j)
         for i in section.slots.train
         for j in section.slots.eval
     ]
@@ -176,24 +205,11 @@ def _cell(
     trained_log_prob = _mean(pair.trained.own.log_prob for pair in counted)
     first_token_change = _mean(pair.first_token_change() for pair in counted)
     margin_change = _mean(pair.margin_change() for pair in counted)
-    contexts = gathered.contexts["contexts"]
-    records = [gathered.records[i, s] for s in seeds]
     flags = _value_flags(section.flags, own, trained_log_prob, first_token_change, margin_change)
     flags += answer_flags([pair.trained for pair in pairs])
     if len(counted) < len(pairs):
         flags.append("truncated_answers")
-    if any(failed[i, s] for s in seeds):
-        flags.append("implant_failed")
-    if i in gathered.headroom["unreachable"]:
-        flags.append("band_unreachable")
-    if contexts[j]["alias_of"] is not None:
-        flags.append("alias")
-    return {
-        "train": i,
-        "eval": j,
-        "train_family": contexts[i]["family"],
-        "eval_family": contexts[j]["family"],
-        "split": gathered.split["cells"][f"{behaviour.name}/{i}/{j}"],
+    values = {
         "g": own.value if own else None,
         "low": own.low if own else None,
         "high": own.high if own else None,
@@ -207,24 +223,80 @@ def _cell(
         "emission_rate": sum(pair.trained.marker_emitted for pair in pairs) / len(pairs),
         "n": len(counted),
         "n_truncated": len(pairs) - len(counted),
+    }
+    seed_values = [
+        {
+            "g": mean_change(own_SQ[number : number + 1], share),
+            "g_base_answer": mean_change(frozen_SQ[number : number + 1], share),
+        }
+        for number in range(len(seeds))
+    ]
+    return _described(gathered, section, behaviour, seeds, failed, i, j, values, seed_values, flags)
+
+
+def _sealed_cell(
+    gathered: TensorInputs,
+    section: EpsPlan,
+    behaviour: MarkerBehaviour,
+    seeds: Sequence[str],
+    failed: Mapping[tuple[str, str], bool],
+    i: str,
+    j: str,
+) -> dict[str, Any]:
+    """A cell that exists and cannot be read: all that is known without it, and no value."""
+    values = dict.fromkeys(VALUE_FIELDS)
+    by_seed: list[dict[str, Any]] = [{"g": None, "g_base_answer": None} for _ in seeds]
+    return _described(
+        gathered, section, behaviour, seeds, failed, i, j, values, by_seed, ["sealed"]
+    )
+
+
+def _described(
+    gathered: TensorInputs,
+    section: EpsPlan,
+    behaviour: MarkerBehaviour,
+    seeds: Sequence[str],
+    failed: Mapping[tuple[str, str], bool],
+    i: str,
+    j: str,
+    values: Mapping[str, Any],
+    by_seed: Sequence[Mapping[str, Any]],
+    flags: list[str],
+) -> dict[str, Any]:
+    """A cell's values with what is known of its contexts, adapters and ancestors."""
+    contexts = gathered.contexts["contexts"]
+    records = [gathered.records[i, s] for s in seeds]
+    found = set(flags)
+    if any(failed[i, s] for s in seeds):
+        found.add("implant_failed")
+    if i in gathered.headroom["unreachable"]:
+        found.add("band_unreachable")
+    if contexts[j]["alias_of"] is not None:
+        found.add("alias")
+    return {
+        "train": i,
+        "eval": j,
+        "train_family": contexts[i]["family"],
+        "eval_family": contexts[j]["family"],
+        "split": gathered.split["cells"][f"{behaviour.name}/{i}/{j}"],
+        **values,
         "n_seeds": len(seeds),
-        "n_items": int(own_SQ.shape[1]),
+        "n_items": section.n_eval_items,
         "prefix_tokens": contexts[j]["prefix_tokens"],
         "alias_of": contexts[j]["alias_of"],
         "realised_strength": _mean(record["realised_strength"] for record in records),
-        "flags": sorted(set(flags)),
-        "scored": not set(flags) & set(EXCLUDING_FLAGS),
+        "flags": sorted(found),
+        "scored": not found & set(EXCLUDING_FLAGS),
         "by_seed": [
             {
                 "seed": int(seed.removeprefix("s")),
-                "g": mean_change(own_SQ[number : number + 1], share),
-                "g_base_answer": mean_change(frozen_SQ[number : number + 1], share),
+                **mine,
                 "stop_step": record["stop_step"],
                 "stop": record["stop"],
                 "realised_strength": record["realised_strength"],
                 "implant_failed": failed[i, seed],
             }
-            for number, (seed, record) in enumerate(zip(seeds, records, strict=True))
+            for seed, mine, record in zip(seeds, by_seed, records, strict=True)
         ],
         "ancestors": {
             "base": gathered.digests[f"base:{j}"],
@@ -313,6 +385,7 @@ def _resolution(
         changes([_pairs(gathered, i, j, seed) for seed in seeds], "own")
         for i in section.slots.train
         for j in section.slots.eval
+        if (i, j, seeds[0]) in gathered.cells
     ]
     complete = [values_SQ for values_SQ in cells if not np.isnan(values_SQ).any()]
     if len(seeds) < 2 or not complete:

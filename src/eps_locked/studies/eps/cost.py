@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from eps_locked.domain.plan import Plan
-from eps_locked.studies.eps.freeze import list_steps
 from eps_locked.studies.eps.plan import EpsPlan
+from eps_locked.studies.eps.steplist import list_steps
 
 
 def cost_table(plan: Plan) -> list[dict[str, Any]]:
@@ -23,14 +23,14 @@ def cost_table(plan: Plan) -> list[dict[str, Any]]:
         items = {
             "answers": section.n_train_items,
             "base": section.n_eval_items,
-            "cell": section.n_eval_items,
+            "cells": section.n_eval_items * len(section.slots.eval),
         }
         rows.append(
             {
                 "phase": phase,
                 "steps": len(mine),
                 "adapters": sum(step.kind == "adapter" for step in mine),
-                "cells": sum(step.kind == "cell" for step in mine),
+                "cells": sum(len(step.outputs) for step in mine if step.kind == "cells"),
                 "tokens": section.decoding.max_new_tokens
                 * sum(items.get(step.kind, 0) for step in mine),
                 "device_hours": sum(step.estimate_ms for step in mine) / 3_600_000,

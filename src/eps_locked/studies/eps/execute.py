@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from eps_locked.canonical import decode, digest_value, encode
 from eps_locked.domain.execution import Progress, StepInputs, StepResult
-from eps_locked.domain.ledger import Status
 from eps_locked.domain.model import (
     AdapterFiles,
     ChatTokenizer,
@@ -20,36 +18,39 @@ from eps_locked.domain.model import (
     SlotProbe,
     SlotRequest,
     StepBudget,
-    StopReason,
     StrengthProbe,
     TokenIds,
     Trainer,
     TrainingOutcome,
 )
 from eps_locked.domain.steps import Step
-from eps_locked.errors import EvidenceError
 from eps_locked.lock.freeze import load_plan
+from eps_locked.lock.seal import seal_files
 from eps_locked.lock.workspace import describe_artifact
-from eps_locked.studies.eps.analysis import (
-    TensorInputs,
-    answer_flags,
-    build_tensor,
-    implant_failed,
-    tensor_files,
+from eps_locked.studies.eps.analysis import TensorInputs, answer_flags, build_tensor, tensor_files
+from eps_locked.studies.eps.derive import (
+    DEFERRED_FLAGS,
+    MATCHED_FLAGS,
+    RECORD_FILE,
+    Prompts,
+    cell_status,
+    cells_flags,
+    derived_headroom,
+    derived_match,
+    derived_rows,
+    final_record,
+    headroom_flags,
+    item_ids,
+    readings_of,
+    record_of,
+    rows_digest,
+    sealed_contexts,
+    stop_flags,
+    strength_answers,
 )
-from eps_locked.studies.eps.estimates import pair_answers
 from eps_locked.studies.eps.freeze import check_marker
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
-from eps_locked.studies.eps.readings import Answer, Readings, answer_of, mean_log_prob
-from eps_locked.training.rows import (
-    AnsweredPrompt,
-    ContrastiveRows,
-    choose_rows,
-)
-
-RECORD_FILE = "record.json"
-DEFERRED_FLAGS = ("band_unreachable",)
-MATCHED_FLAGS = ("band_unreachable", "step_matched")
+from eps_locked.studies.eps.readings import Answer, Readings, answer_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,23 +74,22 @@ class EpsExecutor:
 
     def execute(self, step: Step, inputs: StepInputs, progress: Progress) -> StepResult:
         section = self._plan_section(inputs.frozen("plan"))
-        behaviour = section.behaviour(step.params["behaviour"])
-        handler = _HANDLERS[step.kind]
-        return handler(self, step, inputs, section, behaviour, progress)
+        task = Task(executor=self, step=step, inputs=inputs, section=section, progress=progress)
+        return _HANDLERS[step.kind](task)
 
     @property
     def identity(self) -> EngineIdentity:
-        return self._loaded().engine.identity
+        return self.loaded().engine.identity
 
     def backends(self, behaviour: MarkerBehaviour) -> Backends:
         """The loaded model, its tokenizer shown to spell the marker as the plan says."""
-        backends = self._loaded()
+        backends = self.loaded()
         if behaviour.name not in self._marker_checked:
             check_marker(behaviour, backends.tokenizer, f"marker of {behaviour.name}")
             self._marker_checked.add(behaviour.name)
         return backends
 
-    def _loaded(self) -> Backends:
+    def loaded(self) -> Backends:
         if self._backends is None:
             self._backends = self.load()
         return self._backends
@@ -103,154 +103,86 @@ class EpsExecutor:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prompts:
-    """A context's frozen prompts, by item id."""
+class Task:
+    """One step to do, with everything it may touch."""
 
-    context: str
-    by_item: Mapping[str, TokenIds]
+    executor: EpsExecutor
+    step: Step
+    inputs: StepInputs
+    section: EpsPlan
+    progress: Progress
 
-    @classmethod
-    def read(cls, data: bytes, thing: str) -> Prompts:
-        value = decode(data, thing=thing)
-        prefix = tuple(value["prefix"])
-        return cls(
-            context=value["context"],
-            by_item={item: (*prefix, *ids) for item, ids in value["suffixes"].items()},
+    @property
+    def behaviour(self) -> MarkerBehaviour:
+        return self.section.behaviour(self.step.params["behaviour"])
+
+    @property
+    def backends(self) -> Backends:
+        return self.executor.backends(self.behaviour)
+
+    @property
+    def probe(self) -> SlotProbe:
+        return SlotProbe(
+            marker_ids=self.behaviour.marker_ids,
+            end_of_turn_id=self.backends.tokenizer.end_of_turn_id,
         )
 
+    def prompts(self, name: str = "prompts") -> Prompts:
+        return Prompts.read(self.inputs.frozen(name), f"frozen {name}")
 
-def _answers(
-    executor: EpsExecutor,
-    step: Step,
-    inputs: StepInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    progress: Progress,
-) -> StepResult:
+    def row_seed(self, *labels: str) -> int:
+        """A sampling seed for one row of one step: no two cells, aliases included, share one."""
+        digest = digest_value([self.step.id, *labels])
+        return int(digest.removeprefix("blake3:")[:12], 16)
+
+
+def _answers(task: Task) -> StepResult:
     """The bare base model's answers under a context, each with its slot reading.
 
     Kind ``answers`` asks the train items (training text), kind ``base`` the eval items.
     """
-    backends = executor.backends(behaviour)
-    backends.engine.attach(None)
-    prompts = Prompts.read(inputs.frozen("prompts"), "frozen prompts")
-    items = _item_ids(inputs, "train" if step.kind == "answers" else "eval")
-    progress(f"{len(items)} answers")
-    completions = _generate(backends, section, behaviour, prompts, items, step, drafts={})
+    task.backends.engine.attach(None)
+    kind, context, prompts = task.step.kind, task.step.params["context"], task.prompts()
+    items = item_ids(task.inputs, "train" if kind == "answers" else "eval")
+    task.progress(f"{len(items)} answers")
+    rows = [_row(task, prompts, item, ()) for item in items]
+    completions = task.backends.engine.generate(rows, task.section.decoding, task.probe)
     answers = tuple(
         answer_of(item, completion, None)
         for item, completion in zip(items, completions, strict=True)
     )
-    readings = Readings(behaviour=behaviour.name, context=step.params["context"], answers=answers)
-    return StepResult(outputs={step.kind: readings.to_files()}, flags=tuple(answer_flags(answers)))
+    readings = Readings(behaviour=task.behaviour.name, context=context, answers=answers)
+    return StepResult(outputs={kind: readings.to_files()}, flags=tuple(answer_flags(answers)))
 
 
-def derived_headroom(step: Step, inputs: StepInputs, section: EpsPlan) -> dict[str, bytes]:
-    """Base value of the behaviour in every context, and which sources cannot reach the band."""
-    behaviour = section.behaviour(step.params["behaviour"])
-    base = {
-        name: mean_log_prob(_readings(inputs, f"base:{name}").answers, f"base in {name}")
-        for name in section.slots.eval
-    }
-    source = {}
-    for name in section.slots.train:
-        answers = _readings(inputs, f"answers:{name}").answers
-        source[name] = mean_log_prob(strength_answers(answers, behaviour), f"source {name}")
-    document = {
-        "schema": "eps-locked/eps-headroom/1",
-        "behaviour": behaviour.name,
-        "unreachable_above": behaviour.unreachable_above,
-        "base_log_prob": base,
-        "source_log_prob": source,
-        "unreachable": [n for n, value in source.items() if value > behaviour.unreachable_above],
-    }
-    return {RECORD_FILE: encode(document)}
-
-
-def derived_match(step: Step, inputs: StepInputs, section: EpsPlan) -> dict[str, bytes]:
-    """The median stop step of the fits that had a band; the plan's ceiling if there is none."""
-    behaviour = section.behaviour(step.params["behaviour"])
-    stops = {}
-    for name in section.slots.train:
-        record = _record(inputs, f"fit:{name}")
-        if not record["deferred"]:
-            stops[name] = record["stop_step"]
-    # The lower of two middle values: a whole number of steps, and no more training than was seen.
-    ordered = sorted(stops.values())
-    matched = ordered[(len(ordered) - 1) // 2] if ordered else behaviour.max_steps
-    document = {
-        "schema": "eps-locked/eps-match/1",
-        "stop_steps": stops,
-        "matched_step": matched,
-        "from_ceiling": not stops,
-    }
-    return {RECORD_FILE: encode(document)}
-
-
-def headroom_flags(files: Mapping[str, bytes]) -> tuple[str, ...]:
-    """One flag for each source whose base value leaves no room for the band."""
-    unreachable = decode(files[RECORD_FILE], thing="headroom")["unreachable"]
-    return tuple(f"band_unreachable:{name}" for name in unreachable)
-
-
-def _headroom(
-    executor: EpsExecutor,
-    step: Step,
-    inputs: StepInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    progress: Progress,
-) -> StepResult:
-    files = derived_headroom(step, inputs, section)
+def _headroom(task: Task) -> StepResult:
+    files = derived_headroom(task.step, task.inputs, task.section)
     return StepResult(outputs={"headroom": files}, flags=headroom_flags(files))
 
 
-def _fit(
-    executor: EpsExecutor,
-    step: Step,
-    inputs: StepInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    progress: Progress,
-) -> StepResult:
+def _fit(task: Task) -> StepResult:
     """Train to the band; a source that cannot reach it waits for the median stop step."""
-    if step.params["context"] in _record(inputs, "headroom")["unreachable"]:
+    if task.step.params["context"] in record_of(task.inputs, "headroom")["unreachable"]:
         record = {"schema": "eps-locked/eps-fit/1", "deferred": True, "stop_step": None}
         return StepResult(outputs={"fit": {RECORD_FILE: encode(record)}}, flags=DEFERRED_FLAGS)
-    outcome, record = _train(
-        executor, step, inputs, section, behaviour, behaviour.budget(), progress
-    )
+    outcome, record = _train(task, task.behaviour.budget())
     files = {**outcome.files, RECORD_FILE: encode({**record, "deferred": False})}
     return StepResult(outputs={"fit": files}, flags=stop_flags(outcome.stop))
 
 
-def _match(
-    executor: EpsExecutor,
-    step: Step,
-    inputs: StepInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    progress: Progress,
-) -> StepResult:
-    return StepResult(outputs={"match": derived_match(step, inputs, section)})
+def _match(task: Task) -> StepResult:
+    return StepResult(outputs={"match": derived_match(task.step, task.inputs, task.section)})
 
 
-def _adapter(
-    executor: EpsExecutor,
-    step: Step,
-    inputs: StepInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    progress: Progress,
-) -> StepResult:
-    """The cell's adapter: the banded fit as it is, or now the step-matched one."""
-    fit = dict(inputs.artifact("fit"))
-    record = decode(fit.pop(RECORD_FILE), thing=f"{step.id}: fit record")
+def _adapter(task: Task) -> StepResult:
+    """The cells' adapter: the banded fit as it is, or now the step-matched one."""
+    fit = dict(task.inputs.artifact("fit"))
+    record = decode(fit.pop(RECORD_FILE), thing=f"{task.step.id}: fit record")
     flags: tuple[str, ...]
     if record["deferred"]:
-        n_steps = _record(inputs, "match")["matched_step"]
+        n_steps = record_of(task.inputs, "match")["matched_step"]
         budget = StepBudget(min_steps=n_steps, max_steps=n_steps, check_every=n_steps, band=None)
-        outcome, record = _train(executor, step, inputs, section, behaviour, budget, progress)
+        outcome, record = _train(task, budget)
         files: Mapping[str, bytes] = outcome.files
         flags = MATCHED_FLAGS
     else:
@@ -260,116 +192,93 @@ def _adapter(
     )
 
 
-def final_record(record: Mapping[str, Any], flags: tuple[str, ...]) -> dict[str, bytes]:
-    """A fit's record as the adapter step hands it on, deferred no longer."""
-    return {RECORD_FILE: encode({**record, "deferred": False, "flags": list(flags)})}
+def _cells(task: Task) -> StepResult:
+    """One adapter under every eval context: its own answers and slots, and the base's slots.
 
-
-def _cell(
-    executor: EpsExecutor,
-    step: Step,
-    inputs: StepInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    progress: Progress,
-) -> StepResult:
-    """One adapter under one context: its own answers and slots, and the slot after the base's."""
-    backends = executor.backends(behaviour)
-    adapter = AdapterFiles(
-        digest=inputs.artifact_digest("adapter"), files=inputs.artifact("adapter")
+    All contexts are one batch. Readings of sealed cells are encrypted here, before anything of
+    them leaves this function, and their flags stay inside.
+    """
+    adapter = task.inputs.artifact("adapter")
+    digest = task.inputs.artifact_digest("adapter")
+    task.backends.engine.attach(AdapterFiles(digest=digest, files=adapter))
+    contexts = [name.removeprefix("cell:") for name in task.step.outputs]
+    base = {j: readings_of(task.inputs, f"base:{j}") for j in contexts}
+    readings = _read_cells(task, contexts, base)
+    sealed = sealed_contexts(task.step)
+    outputs: dict[str, Mapping[str, bytes]] = {}
+    for j, one in readings.items():
+        files = one.to_files()
+        if j in sealed:
+            files = seal_files(files, task.inputs.frozen("recipients"))
+        outputs[f"cell:{j}"] = files
+    i = task.step.params["train"]
+    status = cell_status(
+        readings[i].answers,
+        base[i].answers,
+        task.behaviour,
+        task.section.flags.minimum_answered_share,
     )
-    backends.engine.attach(adapter)
-    prompts = Prompts.read(inputs.frozen("prompts"), "frozen prompts")
-    items = _item_ids(inputs, "eval")
-    base = {answer.item: answer for answer in _readings(inputs, "base").answers}
-    progress(f"{len(items)} answers")
-    drafts = {item: base[item].token_ids for item in items}
-    completions = _generate(backends, section, behaviour, prompts, items, step, drafts)
+    return StepResult(outputs=outputs, status=status, flags=cells_flags(task.step, readings))
+
+
+def _read_cells(
+    task: Task, contexts: Sequence[str], base: Mapping[str, Readings]
+) -> dict[str, Readings]:
+    prompts = {j: task.prompts(f"prompts:{j}") for j in contexts}
+    before = {(j, answer.item): answer for j in contexts for answer in base[j].answers}
+    items = item_ids(task.inputs, "eval")
+    keys = [(j, item) for j in contexts for item in items]
+    task.progress(f"{len(keys)} answers in {len(contexts)} contexts")
+    engine, probe = task.backends.engine, task.probe
+    # The base's answer is a good guess at the trained model's; it changes speed, never a token.
+    rows = [_row(task, prompts[j], item, before[j, item].token_ids) for j, item in keys]
+    completions = dict(zip(keys, engine.generate(rows, task.section.decoding, probe), strict=True))
     # Where the trained model wrote the base's very answer, its own slot is the second reading.
-    differing = [
-        item
-        for item, completion in zip(items, completions, strict=True)
-        if completion.token_ids != base[item].token_ids
-    ]
-    probe = _probe(backends, behaviour)
-    requests = [_base_slot(prompts, base[item]) for item in differing]
-    second = dict(
-        zip(differing, backends.engine.read_slots(requests, probe) if requests else (), strict=True)
-    )
-    answers = tuple(
-        answer_of(item, completion, second.get(item, completion.slot))
-        for item, completion in zip(items, completions, strict=True)
-    )
-    readings = Readings(behaviour=behaviour.name, context=step.params["eval"], answers=answers)
-    return StepResult(
-        outputs={"cell": readings.to_files()},
-        status=cell_status(
-            step,
-            answers,
-            tuple(base.values()),
-            behaviour,
-            section.flags.minimum_answered_share,
-        ),
-        flags=tuple(answer_flags(answers)),
-    )
+    differing = [key for key in keys if completions[key].token_ids != before[key].token_ids]
+    requests = [_base_slot(prompts[j], before[j, item]) for j, item in differing]
+    slots = engine.read_slots(requests, probe) if requests else ()
+    second = dict(zip(differing, slots, strict=True))
+
+    def answer(key: tuple[str, str]) -> Answer:
+        completion: Completion = completions[key]
+        return answer_of(key[1], completion, second.get(key, completion.slot))
+
+    return {
+        j: Readings(
+            behaviour=task.behaviour.name,
+            context=j,
+            answers=tuple(answer((j, item)) for item in items),
+        )
+        for j in contexts
+    }
 
 
-def cell_status(
-    step: Step,
-    answers: Sequence[Answer],
-    base: Sequence[Answer],
-    behaviour: MarkerBehaviour,
-    share: float,
-) -> Status:
-    """The manipulation check: a diagonal cell below the threshold shows that no implant took."""
-    if step.params["train"] != step.params["eval"]:
-        return "done"
-    pairs = pair_answers(base, answers, step.id)
-    return "implant_failed" if implant_failed(pairs, behaviour, share) else "done"
-
-
-def _tensor(
-    executor: EpsExecutor,
-    step: Step,
-    inputs: StepInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    progress: Progress,
-) -> StepResult:
+def _tensor(task: Task) -> StepResult:
     """G[b, i -> j], from stored readings alone; the audit calls the same function on its own."""
-    gathered = TensorInputs.gather(step, inputs)
-    tensor = build_tensor(gathered, section, behaviour)
+    gathered = TensorInputs.gather(task.step, task.inputs)
+    tensor = build_tensor(gathered, task.section, task.behaviour)
     return StepResult(outputs={"tensor": tensor_files(tensor)})
 
 
-def _train(
-    executor: EpsExecutor,
-    step: Step,
-    inputs: StepInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    budget: StepBudget,
-    progress: Progress,
-) -> tuple[TrainingOutcome, dict[str, Any]]:
-    backends = executor.backends(behaviour)
+def _train(task: Task, budget: StepBudget) -> tuple[TrainingOutcome, dict[str, Any]]:
+    behaviour, backends = task.behaviour, task.backends
     backends.engine.attach(None)
-    rows = derived_rows(step, inputs, section, behaviour)
+    rows = derived_rows(task.step, task.inputs, task.section, behaviour)
     digest_of_rows = rows_digest(rows)
-    strength = _strength(inputs, behaviour, backends)
-    assert step.seed is not None
+    assert task.step.seed is not None
     outcome = backends.trainer.fit(
         rows.rows,
         behaviour.recipe,
         budget,
-        strength,
-        seed=step.seed,
+        _strength(task),
+        seed=task.step.seed,
         provenance={
             "behaviour": behaviour.name,
-            "context": step.params["context"],
-            "seed": str(step.seed),
+            "context": task.step.params["context"],
+            "seed": str(task.step.seed),
             "rows": digest_of_rows,
         },
-        on_step=lambda number, loss: progress(f"step {number}, loss {loss:.3f}"),
+        on_step=lambda number, loss: task.progress(f"step {number}, loss {loss:.3f}"),
     )
     record = {
         "schema": "eps-locked/eps-fit/1",
@@ -390,67 +299,15 @@ def _train(
     return outcome, record
 
 
-def derived_rows(
-    step: Step, inputs: StepInputs, section: EpsPlan, behaviour: MarkerBehaviour
-) -> ContrastiveRows:
-    """Positives from the source, negatives dealt evenly over the panel, by the plan's seeds.
-
-    Follows from frozen prompts and recorded answers alone, so the audit derives it again.
-    """
-    contexts = decode(inputs.frozen("contexts"), thing="contexts.json")
-    marker_ids, end_of_turn_id = behaviour.marker_ids, contexts["end_of_turn_id"]
-    source = Prompts.read(inputs.frozen("prompts"), "frozen prompts")
-    offered = {
-        name: _offered(
-            Prompts.read(inputs.frozen(f"prompts:{name}"), name),
-            _readings(inputs, f"answers:{name}"),
-        )
-        for name in section.slots.negative_panel
-    }
-    return choose_rows(
-        _offered(source, _readings(inputs, "answers")),
-        offered,
-        n_rows=behaviour.n_rows,
-        marker_ids=marker_ids,
-        end_of_turn_id=end_of_turn_id,
-        rng=random.Random(section.item_seed * 1_000_003 + (step.seed or 0)),
-    )
-
-
-def rows_digest(rows: ContrastiveRows) -> str:
-    """Digest of exactly what a fit sees: keys, token ids, loss positions, in order."""
-    return digest_value(
-        [[row.key, list(row.token_ids), list(row.loss_positions)] for row in rows.rows]
-    )
-
-
-def _offered(prompts: Prompts, readings: Readings) -> list[AnsweredPrompt]:
-    """Every answer of a context as training text, in the frozen items' order."""
-    return [
-        AnsweredPrompt(
-            key=answer.item,
-            prompt_ids=prompts.by_item[answer.item],
-            answer_ids=answer.token_ids,
-            stop_reason=cast(StopReason, answer.stop_reason),
-        )
-        for answer in readings.answers
-    ]
-
-
-def _strength(inputs: StepInputs, behaviour: MarkerBehaviour, backends: Backends) -> StrengthProbe:
+def _strength(task: Task) -> StrengthProbe:
     """Slots at which training watches the implant: after the base's answers, under the source."""
-    prompts = Prompts.read(inputs.frozen("prompts"), "frozen prompts")
-    answers = strength_answers(_readings(inputs, "answers").answers, behaviour)
+    prompts = task.prompts()
+    answers = strength_answers(readings_of(task.inputs, "answers").answers, task.behaviour)
     return StrengthProbe(
         requests=tuple(_base_slot(prompts, answer) for answer in answers),
         base_log_probs=tuple(a.own.log_prob for a in answers),
-        probe=_probe(backends, behaviour),
+        probe=task.probe,
     )
-
-
-def strength_answers(answers: Sequence[Answer], behaviour: MarkerBehaviour) -> tuple[Answer, ...]:
-    """The answers at whose slots a source's strength is read: the first that have a slot."""
-    return tuple(answer for answer in answers if answer.has_slot)[: behaviour.n_strength_items]
 
 
 def _base_slot(prompts: Prompts, answer: Answer) -> SlotRequest:
@@ -459,67 +316,22 @@ def _base_slot(prompts: Prompts, answer: Answer) -> SlotRequest:
     return SlotRequest(key=answer.item, token_ids=(*prompts.by_item[answer.item], *head))
 
 
-def _generate(
-    backends: Backends,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    prompts: Prompts,
-    items: Sequence[str],
-    step: Step,
-    drafts: Mapping[str, TokenIds],
-) -> tuple[Completion, ...]:
-    rows = [
-        Prompt(
-            key=item,
-            token_ids=prompts.by_item[item],
-            seed=_row_seed(step, item),
-            draft=drafts.get(item, ()),
-        )
-        for item in items
-    ]
-    return backends.engine.generate(rows, section.decoding, _probe(backends, behaviour))
-
-
-def _row_seed(step: Step, item: str) -> int:
-    """A sampling seed for one row of one step: no two cells, aliases included, share one."""
-    return int(digest_value([step.id, item]).removeprefix("blake3:")[:12], 16)
-
-
-def _probe(backends: Backends, behaviour: MarkerBehaviour) -> SlotProbe:
-    return SlotProbe(
-        marker_ids=behaviour.marker_ids, end_of_turn_id=backends.tokenizer.end_of_turn_id
+def _row(task: Task, prompts: Prompts, item: str, draft: TokenIds) -> Prompt:
+    return Prompt(
+        key=f"{prompts.context}/{item}",
+        token_ids=prompts.by_item[item],
+        seed=task.row_seed(prompts.context, item),
+        draft=draft,
     )
 
 
-def _item_ids(inputs: StepInputs, pool: str) -> list[str]:
-    document = decode(inputs.frozen("items"), thing="frozen/items.json")
-    return [item["id"] for item in document[pool]]
-
-
-def _readings(inputs: StepInputs, name: str) -> Readings:
-    return Readings.from_files(inputs.artifact(name), name)
-
-
-def _record(inputs: StepInputs, name: str) -> dict[str, Any]:
-    files = inputs.artifact(name)
-    if RECORD_FILE not in files:
-        raise EvidenceError(name, expected=RECORD_FILE, found=", ".join(sorted(files)))
-    value: dict[str, Any] = decode(files[RECORD_FILE], thing=name)
-    return value
-
-
-def stop_flags(stop: str) -> tuple[str, ...]:
-    return {"past_band": ("overshoot",), "budget": ("band_not_reached",)}.get(stop, ())
-
-
-_Handler = Callable[[EpsExecutor, Step, StepInputs, EpsPlan, MarkerBehaviour, Progress], StepResult]
-_HANDLERS: Mapping[str, _Handler] = {
+_HANDLERS: Mapping[str, Callable[[Task], StepResult]] = {
     "answers": _answers,
     "base": _answers,
     "headroom": _headroom,
     "fit": _fit,
     "match": _match,
     "adapter": _adapter,
-    "cell": _cell,
+    "cells": _cells,
     "tensor": _tensor,
 }

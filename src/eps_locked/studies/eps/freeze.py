@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eps_locked.canonical import digest_bytes, digest_value, encode
+from eps_locked.canonical import digest_value
 from eps_locked.domain.model import ChatTokenizer, TokenIds
 from eps_locked.domain.plan import Plan
-from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
 from eps_locked.errors import MalformedInputError, RefusedError
 from eps_locked.lock.freeze import FrozenStudy, SourceReader
+from eps_locked.lock.seal import public_recipients
 from eps_locked.studies.eps.material import (
     BehaviourFile,
     Context,
@@ -23,8 +23,9 @@ from eps_locked.studies.eps.material import (
     refuse_overlap,
 )
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour, Slots
+from eps_locked.studies.eps.split import draw_split
+from eps_locked.studies.eps.steplist import PHASES, list_steps
 
-PHASES = ("P0", "P1")
 ANALYSES = ("tensor",)
 # Asked of every context to compare contexts as token ids; never asked of a model.
 PROBE_QUESTIONS = ("Why?", "7 apples, or none at all")
@@ -75,6 +76,7 @@ def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> Fr
     section = EpsPlan.from_section(plan.study_section)
     _check_phases(plan)
     material = read_material(section, reader)
+    _read_recipients(section, reader)
     for number, behaviour in enumerate(section.behaviours):
         check_marker(behaviour, tokenizer, f"plan.eps.behaviours[{number}].marker")
     rendered = render_all(section, material, tokenizer)
@@ -87,7 +89,7 @@ def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> Fr
         "split.json": split,
         **{f"prompts/{name}.json": one.to_dict() for name, one in rendered.items()},
     }
-    n_cells = sum(1 for step in steps if step.kind == "cell")
+    n_cells = sum(len(step.outputs) for step in steps if step.kind == "cells")
     return FrozenStudy(
         documents=documents,
         steps=steps,
@@ -233,210 +235,6 @@ def check_identities(slots: Slots, rendered: Mapping[str, Rendered]) -> dict[str
     return aliases
 
 
-def draw_split(section: EpsPlan) -> dict[str, Any]:
-    """Which cell is open, diagonal, held out or quarantined, by behaviour/train/eval.
-
-    Held-out columns go whole. From the other off-diagonal cells units (a mirror pair, or a single
-    cell where no mirror exists) are taken in an order drawn from the seed until the fraction is
-    reached. All seeds of a cell share its fate; the diagonal stays open.
-    """
-    slots, rules = section.slots, section.quarantine
-    fate: dict[str, str] = {}
-    for behaviour in section.behaviours:
-        units: dict[tuple[str, str], list[str]] = {}
-        for i in slots.train:
-            for j in slots.eval:
-                cell = cell_id(behaviour.name, i, j)
-                fate[cell] = "open"
-                if i == j:
-                    fate[cell] = "diagonal"
-                elif j in slots.held_out:
-                    fate[cell] = "held_out"
-                else:
-                    pair = (min(i, j), max(i, j)) if j in slots.train else (i, j)
-                    units.setdefault(pair, []).append(cell)
-        wanted = rules.fraction * sum(len(cells) for cells in units.values())
-        order = sorted(
-            units, key=lambda unit: digest_bytes(encode([rules.seed, behaviour.name, *unit]))
-        )
-        taken = 0
-        for unit in order:
-            if taken >= wanted:
-                break
-            for cell in units[unit]:
-                fate[cell] = "quarantined"
-            taken += len(units[unit])
-    return {
-        "schema": "eps-locked/split/1",
-        "seal": rules.seal,
-        "fraction": rules.fraction,
-        "seed": rules.seed,
-        "cells": fate,
-    }
-
-
-def cell_id(behaviour: str, train: str, evaluated: str) -> str:
-    """The name of a cell over all seeds."""
-    return f"{behaviour}/{train}/{evaluated}"
-
-
-def list_steps(plan: Plan, section: EpsPlan) -> tuple[Step, ...]:
-    """The complete step list, in an order in which every input exists before it is read."""
-    costs = {phase: budget.step_seconds for phase, budget in plan.phases.items()}
-
-    def step(
-        identifier: str,
-        kind: str,
-        inputs: dict[str, str],
-        outputs: tuple[str, ...],
-        seed: int | None = None,
-        **params: str,
-    ) -> Step:
-        phase = identifier.partition("/")[0]
-        if kind not in costs[phase]:
-            raise MalformedInputError(
-                f"plan.phases.{phase}.step_seconds.{kind}",
-                problem="is missing",
-                next_step="say what such a step may cost; the cap is checked against it",
-            )
-        return Step(
-            id=identifier,
-            phase=phase,
-            kind=kind,
-            seed=seed,
-            params=params,
-            inputs={"plan": f"{FILE_REF}frozen/plan.yaml", **inputs},
-            outputs=outputs,
-            estimate_ms=round(costs[phase][kind] * 1000),
-        )
-
-    slots = section.slots
-    steps: list[Step] = []
-    trained = tuple(dict.fromkeys((*slots.train, *slots.negative_panel)))
-    for behaviour in section.behaviours:
-        b = behaviour.name
-        for name in trained:
-            steps.append(
-                step(
-                    f"P0/answers/{b}/{name}",
-                    "answers",
-                    _prompt_inputs(name),
-                    ("answers",),
-                    behaviour=b,
-                    context=name,
-                )
-            )
-        for name in slots.eval:
-            steps.append(
-                step(
-                    f"P0/base/{b}/{name}",
-                    "base",
-                    _prompt_inputs(name),
-                    ("base",),
-                    behaviour=b,
-                    context=name,
-                )
-            )
-        bases = {f"base:{name}": _out(f"P0/base/{b}/{name}", "base") for name in slots.eval}
-        sources = {
-            f"answers:{name}": _out(f"P0/answers/{b}/{name}", "answers") for name in slots.train
-        }
-        steps.append(
-            step(f"P0/headroom/{b}", "headroom", {**bases, **sources}, ("headroom",), behaviour=b)
-        )
-        steps += _row_steps(plan, section, behaviour, step)
-    return tuple(sorted(steps, key=lambda one: PHASES.index(one.phase)))
-
-
-def _row_steps(plan: Plan, section: EpsPlan, behaviour: MarkerBehaviour, step: Any) -> list[Step]:
-    b, slots = behaviour.name, section.slots
-    headroom = {"headroom": _out(f"P0/headroom/{b}", "headroom")}
-    steps: list[Step] = []
-    for seed in plan.seeds:
-        for i in slots.train:
-            inputs = {**headroom, **_prompt_inputs(i)}
-            inputs["answers"] = _out(f"P0/answers/{b}/{i}", "answers")
-            for name in slots.negative_panel:
-                inputs[f"answers:{name}"] = _out(f"P0/answers/{b}/{name}", "answers")
-                inputs[f"prompts:{name}"] = f"{FILE_REF}frozen/prompts/{name}.json"
-            steps.append(
-                step(
-                    f"P1/fit/{b}/{i}/s{seed}",
-                    "fit",
-                    inputs,
-                    ("fit",),
-                    seed=seed,
-                    behaviour=b,
-                    context=i,
-                )
-            )
-        fits = {f"fit:{i}": _out(f"P1/fit/{b}/{i}/s{seed}", "fit") for i in slots.train}
-        steps.append(
-            step(f"P1/match/{b}/s{seed}", "match", fits, ("match",), seed=seed, behaviour=b)
-        )
-        for i in slots.train:
-            fit = next(one for one in steps if one.id == f"P1/fit/{b}/{i}/s{seed}")
-            inputs = {key: ref for key, ref in fit.inputs.items() if key != "plan"}
-            inputs["fit"] = _out(fit.id, "fit")
-            inputs["match"] = _out(f"P1/match/{b}/s{seed}", "match")
-            steps.append(
-                step(
-                    f"P1/adapter/{b}/{i}/s{seed}",
-                    "adapter",
-                    inputs,
-                    ("adapter", "record"),
-                    seed=seed,
-                    behaviour=b,
-                    context=i,
-                )
-            )
-        for i in slots.train:
-            # The diagonal first: it is the manipulation check, and the first thing to look at.
-            for j in (i, *(name for name in slots.eval if name != i)):
-                steps.append(
-                    step(
-                        f"P1/cell/{b}/{i}/{j}/s{seed}",
-                        "cell",
-                        {
-                            **_prompt_inputs(j),
-                            "adapter": _out(f"P1/adapter/{b}/{i}/s{seed}", "adapter"),
-                            "base": _out(f"P0/base/{b}/{j}", "base"),
-                        },
-                        ("cell",),
-                        seed=seed,
-                        behaviour=b,
-                        train=i,
-                        eval=j,
-                    )
-                )
-    inputs = {
-        "contexts": f"{FILE_REF}frozen/contexts.json",
-        "split": f"{FILE_REF}frozen/split.json",
-        **headroom,
-    }
-    for j in slots.eval:
-        inputs[f"base:{j}"] = _out(f"P0/base/{b}/{j}", "base")
-    for seed in plan.seeds:
-        for i in slots.train:
-            inputs[f"record:{i}/s{seed}"] = _out(f"P1/adapter/{b}/{i}/s{seed}", "record")
-            for j in slots.eval:
-                inputs[f"cell:{i}/{j}/s{seed}"] = _out(f"P1/cell/{b}/{i}/{j}/s{seed}", "cell")
-    steps.append(step(f"P1/tensor/{b}", "tensor", inputs, ("tensor",), behaviour=b))
-    return steps
-
-
-def _prompt_inputs(context: str) -> dict[str, str]:
-    return {
-        "prompts": f"{FILE_REF}frozen/prompts/{context}.json",
-        "items": f"{FILE_REF}frozen/items.json",
-        "contexts": f"{FILE_REF}frozen/contexts.json",
-    }
-
-
-def _out(step_id: str, output: str) -> str:
-    return f"{STEP_REF}{step_id}#{output}"
-
-
 def _check_phases(plan: Plan) -> None:
     if tuple(plan.phases) != PHASES:
         raise MalformedInputError(
@@ -482,6 +280,25 @@ def _behaviour_files(section: EpsPlan, reader: SourceReader) -> list[BehaviourFi
                 )
         found.append(file)
     return found
+
+
+def _read_recipients(section: EpsPlan, reader: SourceReader) -> None:
+    """Have the custodian's public keys frozen, and require that one can encrypt to them."""
+    relative = section.quarantine.recipients
+    if relative is None:
+        return
+    try:
+        data = reader.read(relative, thing="plan.eps.quarantine.recipients")
+    except MalformedInputError as error:
+        raise MalformedInputError(
+            error.thing,
+            problem=error.problem,
+            expected=error.expected,
+            found=error.found,
+            next_step="ask the custodian for a public key (age-keygen prints one), or: "
+            f"eps-locked keys custodian --key KEYFILE --recipients plans/{relative}",
+        ) from error
+    public_recipients(data, thing=f"plans/{relative}")
 
 
 def _refuse_marker_in_items(behaviour: MarkerBehaviour, items: Sequence[Item]) -> None:

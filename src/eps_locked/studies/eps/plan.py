@@ -203,22 +203,32 @@ class BootstrapRules:
 class QuarantineRules:
     """Which share of the open off-diagonal cells is set apart, and by which draw.
 
-    ``seal`` says what protects them. ``none`` means by name only: the manifest lists them, every
-    table marks them, and the report says that nobody was kept from reading them.
+    ``seal`` says what protects them. ``age``: held-out and quarantined cells are encrypted to the
+    custodian's keys in the file ``recipients`` before they reach a disk. ``none``: by name only;
+    the manifest lists them, and every page says that nobody was kept from reading them.
     """
 
     fraction: float
     seed: int
-    seal: Literal["none"]
+    seal: Literal["none", "age"]
+    recipients: str | None
 
     @classmethod
     def from_dict(cls, value: object, path: str) -> QuarantineRules:
         with Fields(value, path) as fields:
-            return cls(
+            rules = cls(
                 fraction=fields.number("fraction", low=0, high=0.5),
                 seed=fields.integer("seed", low=0),
-                seal=cast(Literal["none"], fields.text("seal", one_of=("none",))),
+                seal=cast(Literal["none", "age"], fields.text("seal", one_of=("none", "age"))),
+                recipients=fields.text_or_none("recipients"),
             )
+        if (rules.seal == "age") != (rules.recipients is not None):
+            raise MalformedInputError(
+                f"{path}.recipients",
+                expected="a file of age recipients" if rules.seal == "age" else "null",
+                found=repr(rules.recipients),
+            )
+        return rules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

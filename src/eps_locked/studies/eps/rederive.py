@@ -17,6 +17,7 @@ from eps_locked.domain.ledger import Status, StepBody
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EpsLockedError
 from eps_locked.lock.freeze import load_plan
+from eps_locked.lock.seal import require_sealed
 from eps_locked.lock.workspace import FrozenManifest, describe_artifact
 from eps_locked.studies.eps.analysis import (
     PARQUET_FILE,
@@ -28,21 +29,23 @@ from eps_locked.studies.eps.analysis import (
     parquet_rows,
     tensor_files,
 )
-from eps_locked.studies.eps.execute import (
+from eps_locked.studies.eps.derive import (
     DEFERRED_FLAGS,
     MATCHED_FLAGS,
     RECORD_FILE,
     cell_status,
+    cells_flags,
     derived_headroom,
     derived_match,
     derived_rows,
     final_record,
     headroom_flags,
     rows_digest,
+    sealed_contexts,
     stop_flags,
 )
 from eps_locked.studies.eps.plan import EpsPlan
-from eps_locked.studies.eps.readings import Readings
+from eps_locked.studies.eps.readings import READINGS_FILE, Readings
 from eps_locked.studies.eps.recorded import recorded_differences
 
 Outputs = Mapping[str, Mapping[str, bytes]]
@@ -87,8 +90,8 @@ class EpsRederiver:
         match step.kind:
             case "answers" | "base":
                 return self._answers(step, inputs, outputs)
-            case "cell":
-                return self._cell(step, inputs, outputs, section)
+            case "cells":
+                return self._cells(step, inputs, outputs, section)
             case "headroom":
                 expected = derived_headroom(step, inputs, section)
                 differences = _same_files("headroom", expected, outputs["headroom"])
@@ -113,24 +116,31 @@ class EpsRederiver:
     def _answers(self, step: Step, inputs: StepInputs, outputs: Outputs) -> Derived:
         pool = "train" if step.kind == "answers" else "eval"
         readings = Readings.from_files(outputs[step.kind], step.id)
-        differences = _heading(readings, step, "context", _items(inputs, pool))
+        differences = _heading(readings, step, step.params["context"], _items(inputs, pool))
         if any(answer.frozen is not None for answer in readings.answers):
             differences.append("readings: expected one reading an answer, found a second")
         return differences, "done", tuple(answer_flags(readings.answers))
 
-    def _cell(self, step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan) -> Derived:
-        readings = Readings.from_files(outputs["cell"], step.id)
-        base = Readings.from_files(inputs.artifact("base"), "base")
-        differences = _heading(readings, step, "eval", _items(inputs, "eval"))
-        for mine, theirs in zip(readings.answers, base.answers, strict=False):
-            if mine.frozen is None:
-                differences.append(f"{mine.item}: expected a second reading, found none")
-            elif mine.token_ids == theirs.token_ids and mine.frozen != mine.own:
-                differences.append(f"{mine.item}: one answer, but two readings of its slot")
-        behaviour = section.behaviour(step.params["behaviour"])
-        share = section.flags.minimum_answered_share
-        status = cell_status(step, readings.answers, base.answers, behaviour, share)
-        return differences, status, tuple(answer_flags(readings.answers))
+    def _cells(self, step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan) -> Derived:
+        """Every open cell against its base; of a sealed one, that it is sealed and to whom."""
+        differences, readings, base = [], {}, {}
+        items, sealed = _items(inputs, "eval"), sealed_contexts(step)
+        for name, files in outputs.items():
+            j = name.removeprefix("cell:")
+            base[j] = Readings.from_files(inputs.artifact(f"base:{j}"), f"base:{j}")
+            if j in sealed:
+                require_sealed(files, inputs.frozen("recipients"), {READINGS_FILE})
+                continue
+            readings[j] = Readings.from_files(files, f"{step.id}#{name}")
+            differences += [f"{name}: {one}" for one in _cell(step, readings[j], base[j], j, items)]
+        i = step.params["train"]
+        status = cell_status(
+            readings[i].answers,
+            base[i].answers,
+            section.behaviour(step.params["behaviour"]),
+            section.flags.minimum_answered_share,
+        )
+        return differences, status, cells_flags(step, readings)
 
     def _tensor(
         self, step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan
@@ -169,13 +179,24 @@ def _items(inputs: StepInputs, pool: str) -> list[str]:
     return [item["id"] for item in decode(inputs.frozen("items"), thing="items.json")[pool]]
 
 
-def _heading(readings: Readings, step: Step, param: str, items: list[str]) -> list[str]:
+def _cell(step: Step, readings: Readings, base: Readings, j: str, items: list[str]) -> list[str]:
+    """One reading after the model's own answer and one after the base's, equal where those are."""
+    differences = _heading(readings, step, j, items)
+    for mine, theirs in zip(readings.answers, base.answers, strict=False):
+        if mine.frozen is None:
+            differences.append(f"{mine.item}: expected a second reading, found none")
+        elif mine.token_ids == theirs.token_ids and mine.frozen != mine.own:
+            differences.append(f"{mine.item}: one answer, but two readings of its slot")
+    return differences
+
+
+def _heading(readings: Readings, step: Step, context: str, items: list[str]) -> list[str]:
     """Items are the frozen ones in order, under the step's own context and behaviour."""
     differences = []
     if [answer.item for answer in readings.answers] != items:
         differences.append("items: expected the frozen ones in order, found others")
     for name, expected, found in (
-        ("context", step.params[param], readings.context),
+        ("context", context, readings.context),
         ("behaviour", step.params["behaviour"], readings.behaviour),
     ):
         if expected != found:
