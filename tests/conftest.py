@@ -40,6 +40,22 @@ def finished(_finished: StudySimulator, tmp_path: Path) -> StudySimulator:
 
 
 @pytest.fixture(scope="session")
+def _sealed(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
+    sealed = StudySimulator(root=tmp_path_factory.mktemp("sealed") / "study").seal()
+    sealed.run_all()
+    sealed.submit()
+    sealed.check()
+    return sealed
+
+
+@pytest.fixture
+def sealed(_sealed: StudySimulator, tmp_path: Path) -> StudySimulator:
+    """A finished study whose quarantine is sealed, with one submission and a verdict: ready for a
+    look; a private copy."""
+    return _sealed.copy_to(tmp_path / "study")
+
+
+@pytest.fixture(scope="session")
 def _half_way(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
     half = StudySimulator(root=tmp_path_factory.mktemp("half") / "study")
     half.freeze()

@@ -17,19 +17,22 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from eps_locked.audit.checks import AuditedRun, audit_run
-from eps_locked.canonical import digest_value
+from eps_locked.audit.checks import AuditedRun, audit_run, verdict_payload
+from eps_locked.canonical import decode, digest_value, encode
 from eps_locked.domain.execution import StepResult
-from eps_locked.domain.ledger import FileRecord
+from eps_locked.domain.ledger import FileRecord, SubmissionBody
 from eps_locked.domain.steps import Step
 from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.files import exclusive_lock
 from eps_locked.lock.freeze import freeze, manifest_differences
 from eps_locked.lock.gate import Permit, Surroundings, open_phase, read_manifest
+from eps_locked.lock.looks import LookPermit, Submitted, permit_look, submit
 from eps_locked.lock.record import RunRecord
+from eps_locked.lock.seal import CustodianKey, new_custodian_key
 from eps_locked.lock.signing import amend, authorize
 from eps_locked.lock.workspace import FrozenManifest, RunFolder, Workspace
 from eps_locked.models.scripted import ScriptedTokenizer
+from eps_locked.runners.look import Scorer, take_look
 from eps_locked.runners.loop import run_phase
 from eps_locked.studies.eps.execute import Backends, EpsExecutor
 from eps_locked.studies.eps.freeze import freeze_eps
@@ -405,7 +408,84 @@ class StudySimulator:
         assert results is not None
         return results
 
+    def seal(self) -> StudySimulator:
+        """Have held-out and quarantined cells sealed, to a custodian whose key is made here."""
+        identity, recipients = new_custodian_key()
+        self.custodian_key.parent.mkdir(parents=True, exist_ok=True)
+        self.custodian_key.write_text(identity)
+        self._write("keys/custodian", recipients)
+        self.plan["eps"]["quarantine"].update(seal="age", recipients="keys/custodian")
+        return self
+
+    def check(self) -> Path:
+        """What ``check-evidence`` does: audit, and file the verdict."""
+        return self.run_folder.file_verdict(self.verdict_now())
+
+    def verdict_now(self) -> dict[str, Any]:
+        return verdict_payload(self.audit(), digest_value(self.code))
+
+    def predictor(self, metric: str = "guess", *, author: str = "m.etric") -> dict[str, Any]:
+        """A predictor document with a value for every cell of the split."""
+        split = decode(self.load().read("frozen/split.json"), thing="split")["cells"]
+        cells = []
+        for number, cell in enumerate(sorted(split)):
+            behaviour, i, j = cell.split("/")
+            cells.append({"behaviour": behaviour, "train": i, "eval": j, "value": number / 7})
+        return {
+            "schema": "eps-locked/predictor/1",
+            "metric": metric,
+            "title": "A guess",
+            "author": author,
+            "track": "predictive",
+            "polarity": "more",
+            "description": "Cells in alphabetical order.",
+            "cells": cells,
+        }
+
+    def submit(self, predictor: dict[str, Any] | None = None) -> SubmissionBody:
+        """Freeze a submission."""
+        document = predictor or self.predictor()
+        submitted = Submitted(
+            author=document["author"],
+            metric=document["metric"],
+            title=document["title"],
+            track=document["track"],
+            polarity=document["polarity"],
+        )
+        return submit(self.load(), self.run_folder, submitted, encode(document), clock=self.clock)
+
+    def permit_look(self, number: int = 1) -> tuple[LookPermit, RunRecord]:
+        """Only the rules before a look, for tests that bring a scorer of their own."""
+        frozen = self.load()
+        recipients = (
+            frozen.read("frozen/sources/keys/custodian")
+            if "frozen/sources/keys/custodian" in frozen.manifest.files
+            else None
+        )
+        return permit_look(
+            self.workspace,
+            frozen,
+            self.run_folder,
+            number,
+            verdict_now=self.verdict_now,
+            code=self.code,
+            environment=self.environment,
+            recipients=recipients,
+            key=lambda: CustodianKey.read(self.custodian_key.read_bytes(), thing="key"),
+            clock=self.clock,
+        )
+
+    def look(self, number: int = 1, score: Scorer | None = None) -> int:
+        """What ``final-test`` does, with a scorer that only counts unless another is given."""
+        with exclusive_lock(self.run_folder.folder):
+            permit, record = self.permit_look(number)
+            return take_look(permit, record, score or (lambda submission, key: {"n": 1}))
+
     # -- parts
+
+    @property
+    def custodian_key(self) -> Path:
+        return self.root / "secret" / "custodian.key"
 
     def backends(self) -> Backends:
         return Backends(engine=self.engine, trainer=self.trainer, tokenizer=self.tokenizer)

@@ -14,6 +14,7 @@
     C12  layout: no stray file, nothing half-written
     C13  verdicts: earlier verdicts are whole and speak of this run
     C14  intention: the manifest is what its plan and sources give when frozen again
+    C15  looks: submissions whole and for these cells, each look on a verdict of its own head
 
 It reads a folder and trusts nothing in it; it never writes, and imports no engine, runner or
 study. What a study derives is recomputed by the object the caller hands in.
@@ -28,6 +29,7 @@ from typing import Any, Protocol
 
 from eps_locked import files
 from eps_locked.audit.lineage import check_lineage
+from eps_locked.audit.looks import check_looks
 from eps_locked.audit.noting import TITLES, Check, Noting
 from eps_locked.audit.verdicts import VERDICT_SCHEMA, check_verdicts
 from eps_locked.canonical import DIGEST_PREFIX, decode, digest_bytes, digest_value
@@ -143,6 +145,8 @@ def audit_run(
     _check_completeness(terms, history, checks[11], audited)
     _check_layout(run, checks[12])
     check_verdicts(run, name, frozen, lines, checks[13])
+    if checks[8].ok and entries_ok:
+        check_looks(run, frozen, history, checks[15])
     audited.publishable = audited.ok and audited.complete and _is_publishable(frozen, history)
     return audited
 

@@ -23,6 +23,7 @@ TITLES = {
     12: "no stray or half-written file",
     13: "earlier verdicts are whole and speak of this run",
     14: "the manifest is what its plan and sources give",
+    15: "submissions were frozen before their looks, and looks rest on verdicts",
 }
 
 

@@ -11,7 +11,6 @@ from eps_locked.audit.checks import AuditedRun, audit_run, verdict_payload
 from eps_locked.canonical import digest_value, short
 from eps_locked.cli.common import echo_json, json_option, root_option, workspace_at
 from eps_locked.errors import EvidenceError
-from eps_locked.lock.envelope import seal_document
 from eps_locked.lock.provenance import source_tree
 from eps_locked.lock.workspace import Workspace
 from eps_locked.studies.eps.rederive import EpsRederiver
@@ -78,19 +77,7 @@ def print_checks(audited: AuditedRun, skipped: tuple[int, ...] = ()) -> None:
 
 def write_verdict(audited: AuditedRun) -> Path:
     """File the verdict under its ledger head; the same verdict twice is one file."""
-    payload = verdict_payload(audited, digest_value(source_tree()))
-    data, _ = seal_document(payload)
-    head = payload["ledger_head"].removeprefix("blake3:")[:16]
-    number = 1
-    folder = audited.run.verdicts
-    while True:
-        path = folder / f"{payload['n_entries']:06d}-{head}-{number}.json"
-        if not path.exists():
-            files.write_once(path, data)
-            return path
-        if path.read_bytes() == data:
-            return path
-        number += 1
+    return audited.run.file_verdict(verdict_payload(audited, digest_value(source_tree())))
 
 
 @click.command("report")

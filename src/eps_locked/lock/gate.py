@@ -87,7 +87,7 @@ def read_manifest(workspace: Workspace, name: str) -> FrozenManifest:
     except RefusedError:
         raise
     except EpsLockedError as error:
-        raise _as_refusal(error) from error
+        raise as_refusal(error) from error
 
 
 def open_phase(
@@ -125,7 +125,7 @@ def open_phase(
     except RefusedError:
         raise
     except EpsLockedError as error:
-        raise _as_refusal(error) from error
+        raise as_refusal(error) from error
     authorization, document = choose_authorization(  # G9
         run, frozen, phase, history, allowed_signers, clock(), authorization_name
     )
@@ -313,7 +313,7 @@ def read_authorization(document: SignedDocument, allowed_signers: bytes) -> Auth
         payload, _ = open_document(document.data, thing=thing, schema=AUTHORIZATION_SCHEMA)
         authorization = Authorization.from_payload(payload, thing)
     except EpsLockedError as error:
-        raise _as_refusal(error) from error
+        raise as_refusal(error) from error
     _verify_signed(authorization, document, allowed_signers, at=authorization.issued_at)
     return authorization
 
@@ -423,7 +423,7 @@ def require_budget(history: History, step: Step, cap_ms: int, uncharged_ms: int 
         )
 
 
-def _as_refusal(error: EpsLockedError) -> RefusedError:
+def as_refusal(error: EpsLockedError) -> RefusedError:
     return RefusedError(
         error.thing,
         expected=error.expected,

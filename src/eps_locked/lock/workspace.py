@@ -19,7 +19,7 @@ from eps_locked.domain.ledger import Artifact, FileRecord, Root
 from eps_locked.domain.manifest import MANIFEST_SCHEMA, Manifest
 from eps_locked.domain.steps import Step, read_steps
 from eps_locked.errors import EvidenceError, MalformedInputError, RefusedError
-from eps_locked.lock.envelope import open_document
+from eps_locked.lock.envelope import open_document, seal_document
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 _PHASE = re.compile(r"[A-Z][A-Z0-9]{0,7}\Z")
@@ -169,6 +169,20 @@ class RunFolder:
     @property
     def verdicts(self) -> Path:
         return self.folder / "verdicts"
+
+    def file_verdict(self, payload: Mapping[str, Any]) -> Path:
+        """File a verdict under its ledger head; the same verdict twice is one file."""
+        data, _ = seal_document(dict(payload))
+        head = payload["ledger_head"].removeprefix(DIGEST_PREFIX)[:16]
+        number = 1
+        while True:
+            path = self.verdicts / f"{payload['n_entries']:06d}-{head}-{number}.json"
+            if not path.exists():
+                files.write_once(path, data)
+                return path
+            if files.read_bytes(path) == data:
+                return path
+            number += 1
 
     def signed_documents(self, kind: str) -> Iterator[SignedDocument]:
         """Those of ``authorizations/`` or ``amendments/``, in name order.
