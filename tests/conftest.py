@@ -52,7 +52,7 @@ def _sealed(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
 def sealed(_sealed: StudySimulator, tmp_path: Path) -> StudySimulator:
     """A finished study whose quarantine is sealed, with one submission and a verdict: ready for a
     look; a private copy."""
-    return _sealed.copy_to(tmp_path / "study")
+    return _sealed.copy_to(tmp_path / "sealed")
 
 
 @pytest.fixture(scope="session")

@@ -101,6 +101,20 @@ def big_tensor(n_seeds: int = 2, n_items: int = 40, seed: int = 7) -> dict[str, 
     }
 
 
+def sealed(tensor: dict[str, Any]) -> dict[str, Any]:
+    """The same tensor as a run with a seal has it: held-out and quarantined cells tell nothing."""
+    cells = []
+    for cell in tensor["cells"]:
+        if cell["split"] not in ("held_out", "quarantined"):
+            cells.append(cell)
+            continue
+        values = ("g", "low", "high", "g_base_answer", "low_base_answer", "high_base_answer")
+        more = ("base_log_prob", "trained_log_prob", "first_token_change", "margin_change")
+        nothing = dict.fromkeys([*values, *more, "emission_rate", "n", "n_truncated"])
+        cells.append({**cell, **nothing, "flags": ["sealed"], "scored": False, "by_seed": []})
+    return {**tensor, "cells": cells}
+
+
 def _transfer(
     rng: random.Random, i: str, j: str, family: dict[str, str], breadth: dict[str, float]
 ) -> float:
