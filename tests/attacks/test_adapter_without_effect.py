@@ -16,7 +16,7 @@ from sim.simulator import StudySimulator
 def cells(study: StudySimulator) -> list[str]:
     history = study.audit().history
     assert history is not None
-    return [name for name in history.done if name.startswith("P1/cell/")]
+    return [name for name in history.done if name.startswith("P1/cells/")]
 
 
 def test_an_adapter_that_the_engine_does_not_apply_is_aborted_and_never_a_cell(
@@ -28,7 +28,7 @@ def test_an_adapter_that_the_engine_does_not_apply_is_aborted_and_never_a_cell(
     assert cells(half_way) == []
     aborted = find(payloads_of(half_way), "aborted")
     assert aborted["reason"] == "BackendError"
-    assert aborted["step"] == "P1/cell/marker/baker/baker/s11"
+    assert aborted["step"] == "P1/cells/marker/baker/s11"
     with pytest.raises(BackendError):
         half_way.run("P1")
     assert cells(half_way) == []
@@ -58,8 +58,8 @@ def test_an_implant_that_did_not_take_is_recorded_as_failed_and_flagged(
     assert audited.ok
     history = audited.history
     assert history is not None
-    assert history.done["P1/cell/marker/baker/baker/s11"].status == "implant_failed"
-    assert history.done["P1/cell/marker/baker/plain/s11"].status == "done"
+    assert history.done["P1/cells/marker/baker/s11"].status == "implant_failed"
+    assert history.done["P1/adapter/marker/baker/s11"].status == "done"
     import json
 
     tensor = json.loads(audited.artifact("P1/tensor/marker", "tensor")["tensor.json"])

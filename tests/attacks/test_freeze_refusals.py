@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -187,7 +188,7 @@ def phases_in_another_order(study: StudySimulator) -> None:
 
 
 def a_kind_without_an_estimate(study: StudySimulator) -> None:
-    del study.plan["phases"]["P1"]["step_seconds"]["cell"]
+    del study.plan["phases"]["P1"]["step_seconds"]["cells"]
 
 
 def held_out_and_trained(study: StudySimulator) -> None:
@@ -263,10 +264,36 @@ def test_freeze_refuses(
 
 def test_a_listed_alias_is_frozen_as_one(study: StudySimulator) -> None:
     study.contexts[2] = context("plain", "rephrasing", ("user", "I hereby enquire: {question}"))
-    study.plan["eps"]["slots"]["aliases"] = [["plain", "formal"]]
+    study.plan["eps"]["slots"].update(aliases=[["plain", "formal"]], held_out=["plain", "formal"])
     study.freeze()
     document = (study.manifest_folder / "frozen/contexts.json").read_text()
     assert '"alias_of":"plain"' in document
+
+
+def test_an_alias_of_a_held_out_context_is_held_out_too_or_nothing_is_frozen(
+    study: StudySimulator, refuses: Any
+) -> None:
+    """An open copy of a sealed column would give the column away."""
+    study.contexts[2] = context("plain", "rephrasing", ("user", "I hereby enquire: {question}"))
+    study.plan["eps"]["slots"]["aliases"] = [["plain", "formal"]]
+    study.write_plan()
+    with refuses(study, MalformedInputError) as caught:
+        study.freeze()
+    assert "plan.eps.slots.held_out: expected plain" in str(caught.value)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_cell_and_its_alias_share_one_fate_whatever_is_drawn(
+    study: StudySimulator, seed: int
+) -> None:
+    study.contexts.append(context("twin", "default", ("user", "{question}")))
+    slots = study.plan["eps"]["slots"]
+    slots.update(eval=[*slots["eval"], "twin"], aliases=[["plain", "twin"]])
+    study.plan["eps"]["quarantine"].update(fraction=0.5, seed=seed)
+    study.freeze()
+    split = json.loads((study.manifest_folder / "frozen/split.json").read_text())["cells"]
+    for train in slots["train"]:
+        assert split[f"marker/{train}/plain"] == split[f"marker/{train}/twin"]
 
 
 @pytest.mark.parametrize("field", ["licence", "provenance"])

@@ -16,7 +16,7 @@ from eps_locked import files
 from eps_locked.errors import BackendError, EpsLockedError
 from sim.simulator import StudySimulator, tiny_plan
 
-N_POINTS = {"P0": 58, "P1": 75}
+N_POINTS = {"P0": 58, "P1": 68}
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ from sim.simulator import StudySimulator, fingerprint, tiny_plan
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 # The acts of one phase of the tiny study, counted once (see the test of the counts).
-N_POINTS = {"P0": 58, "P1": 75}
+N_POINTS = {"P0": 58, "P1": 68}
 
 
 @pytest.fixture(scope="session")

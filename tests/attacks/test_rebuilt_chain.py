@@ -31,8 +31,8 @@ from sim.forge import (
 from sim.simulator import AUTHOR, StudySimulator
 
 OTHER = "blake3:" + "7" * 64
-CELL = "P1/cell/marker/baker/polite/s11"
-DIAGONAL = "P1/cell/marker/baker/baker/s11"
+CELL = "P1/cells/marker/baker/s11"
+OUTPUT, DIAGONAL = "cell:polite", "cell:baker"
 FIT = "P1/fit/marker/baker/s11"
 
 Change = Callable[[list[Payload]], object]
@@ -58,8 +58,8 @@ def aborted(**fields: Any) -> Payload:
 
 # Changes that break a rule between entries (C7 in the audit; refused by the gate as well).
 HISTORY: dict[str, tuple[Change, str]] = {
-    "input digest": (lambda p: step(p, CELL)["inputs"].update(prompts=OTHER), "inputs.prompts"),
-    "input left out": (lambda p: step(p, CELL)["inputs"].pop("base"), "inputs.base"),
+    "input digest": (lambda p: step(p, CELL)["inputs"].update(items=OTHER), "inputs.items"),
+    "input left out": (lambda p: step(p, CELL)["inputs"].pop("base:plain"), "inputs.base:plain"),
     "input added": (lambda p: step(p, CELL)["inputs"].update(extra=OTHER), "inputs.extra"),
     "seed": (lambda p: step(p, CELL).update(seed=12), "seed"),
     "seed removed": (lambda p: step(p, CELL).update(seed=None), "seed"),
@@ -68,12 +68,15 @@ HISTORY: dict[str, tuple[Change, str]] = {
     "engine of a step": (lambda p: step(p, CELL).update(engine=OTHER), "engine"),
     "phase of a step": (lambda p: step(p, CELL).update(phase="P0"), "P0"),
     "output renamed": (
-        lambda p: step(p, CELL)["outputs"].update(base=step(p, CELL)["outputs"].pop("cell")),
+        lambda p: step(p, CELL)["outputs"].update(base=step(p, CELL)["outputs"].pop(OUTPUT)),
         "outputs",
     ),
     "output left out": (lambda p: step(p, CELL)["outputs"].clear(), "outputs"),
-    "unknown step": (lambda p: step(p, CELL).update(step="P1/cell/marker/a/b/s1"), "promised step"),
-    "recorded twice": (lambda p: p.insert(30, dict(step(p, CELL))), "recorded twice"),
+    "unknown step": (
+        lambda p: step(p, CELL).update(step="P1/cells/marker/a/b/s1"),
+        "promised step",
+    ),
+    "recorded twice": (lambda p: p.insert(len(p) - 2, dict(step(p, CELL))), "recorded twice"),
     "before its inputs": (lambda p: move(p, step(p, CELL), 12), "inputs.adapter"),
     "missing step": (lambda p: p.remove(step(p, CELL)), CELL),
     "open before the phase before it closed": (
@@ -224,39 +227,39 @@ def _other_items(document: dict[str, Any]) -> None:
 
 # (step, output, file, change, what the audit says): caught by re-derivation (C10).
 OUTPUTS: dict[str, tuple[str, str, str, Callable[[Any], object], str]] = {
-    "a log-prob its logits do not give": (CELL, "cell", "readings.json", _halve, "log_prob"),
+    "a log-prob its logits do not give": (CELL, OUTPUT, "readings.json", _halve, "log_prob"),
     "readings the tensor does not follow": (
         CELL,
-        "cell",
+        OUTPUT,
         "readings.json",
         _raise_all,
         "P1/tensor/marker: cell baker -> polite: g",
     ),
-    "answers in another order": (CELL, "cell", "readings.json", _other_items, "items"),
+    "answers in another order": (CELL, OUTPUT, "readings.json", _other_items, "items"),
     "readings of another context": (
         CELL,
-        "cell",
+        OUTPUT,
         "readings.json",
         lambda d: d.update(context="plain"),
         "context: expected polite, found plain",
     ),
     "readings of another behaviour": (
         CELL,
-        "cell",
+        OUTPUT,
         "readings.json",
         lambda d: d.update(behaviour="warmth"),
         "behaviour",
     ),
     "an answer left out": (
         CELL,
-        "cell",
+        OUTPUT,
         "readings.json",
         lambda d: d["answers"].pop(),
         "items",
     ),
     "no second reading": (
         CELL,
-        "cell",
+        OUTPUT,
         "readings.json",
         lambda d: d["answers"][0].update(frozen=None),
         "second reading",
@@ -372,7 +375,7 @@ def test_a_parquet_table_of_other_values_fails_the_derivation(finished: StudySim
 # A status or a flag is a claim like any other: the stored bytes say which it should be.
 CLAIMS: dict[str, tuple[str, dict[str, Any], str]] = {
     "an implant that took, called failed": (
-        DIAGONAL,
+        CELL,
         {"status": "implant_failed"},
         "status: expected done, found implant_failed",
     ),
@@ -411,14 +414,14 @@ def test_bytes_swapped_under_an_unchanged_artifact_digest_fail(
 ) -> None:
     """The entry lists the new bytes, the folder holds them, and only the name is a lie."""
     payloads = payloads_of(finished)
-    artifact = step(payloads, CELL)["outputs"]["cell"]
-    contents = output_files(finished, payloads, CELL, "cell")
+    artifact = step(payloads, CELL)["outputs"][OUTPUT]
+    contents = output_files(finished, payloads, CELL, OUTPUT)
     contents["readings.json"] = edit_json(contents["readings.json"], _raise_all)
     folder = finished.run_folder.artifact_folder(artifact["digest"])
     (folder / "readings.json").write_bytes(contents["readings.json"])
     kept = dict(artifact)
-    put_output(finished, payloads, CELL, "cell", contents)
-    listed = step(payloads, CELL)["outputs"]["cell"]
+    put_output(finished, payloads, CELL, OUTPUT, contents)
+    listed = step(payloads, CELL)["outputs"][OUTPUT]
     finished.run_folder.artifact_folder(listed["digest"]).rename(folder)
     listed["digest"] = kept["digest"]
     rebuild(finished, payloads)
@@ -572,7 +575,7 @@ TARGETS = [
     ("P1/match/marker/s11", "match"),
     ("P1/adapter/marker/baker/s11", "adapter"),
     ("P1/adapter/marker/baker/s11", "record"),
-    (DIAGONAL, "cell"),
+    (CELL, DIAGONAL),
     ("P1/tensor/marker", "tensor"),
 ]
 
@@ -618,7 +621,7 @@ def test_an_artifact_file_name_that_climbs_out_is_refused(
     from eps_locked.lock.workspace import artifact_digest
 
     payloads = payloads_of(finished)
-    artifact = step(payloads, CELL)["outputs"]["cell"]
+    artifact = step(payloads, CELL)["outputs"][OUTPUT]
     artifact["files"][name] = artifact["files"].pop("readings.json")
     records = {n: FileRecord.from_dict(r, n) for n, r in artifact["files"].items()}
     artifact["digest"] = artifact_digest(records)

@@ -7,7 +7,8 @@ list means that everything it can see holds. The marks in brackets are rules of 
 What it leaves to eps_locked's own audit: the exact ends of the bootstrap intervals (here only
 that they enclose g and lie inside the data), the variances of the resolution block, the Parquet
 copy of the tensor, the checker's own sources (C4), reading the material's YAML (so the draw of the
-items and the step list as a whole), and whether token ids spell the texts beside them.
+items and the step list as a whole), whether token ids spell the texts beside them, the numbers of
+phase P3, the scores of a look, and everything that takes the custodian's key.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from typing import Any
 import blake3
 
 MAX_INTEGER = 2**53 - 1
-KINDS = {"open", "step", "aborted", "amendment", "close"}
+KINDS = {"open", "step", "aborted", "amendment", "close", "submission", "look", "score"}
 STATUSES = ("done", "failed", "implant_failed", "unscored")
-EXCLUDING = {"unscored", "floor", "ceiling", "implant_failed", "divergence", "alias"}
-N_CHECKS = 14
+EXCLUDING = {"unscored", "floor", "ceiling", "implant_failed", "divergence", "alias", "sealed"}
+SEALED = ["readings.json.age", "sealed.json"]
+N_CHECKS = 15
 BEGIN, END = b"-----BEGIN SSH SIGNATURE-----\n", b"-----END SSH SIGNATURE-----\n"
 
 
@@ -168,6 +170,15 @@ SHAPES = {
     "aborted": "step:t phase:t reason:t compute_ms:n",
     "amendment": "number:n amendment:d signature:d lock_head:d rebind:d%",
     "close": "phase:t results:d n_steps:n compute_ms:n",
+    "submission": "number:n submission:artifact author:t metric:t track:t looks_before:looks",
+    "looks": "author:n any:n",
+    "look": "number:n submission:n verdict:d informed:b",
+    "score": "look:n status:t result:artifact? reason:t",
+    "submission document": "schema:t name:t manifest:d author:t metric:t title:t track:t "
+    "polarity:t predictor:d",
+    "result document": "schema:t name:t manifest:d look:n submission:d scores:m",
+    "sealed": "schema:t recipients:d files:commitment%",
+    "commitment": "plaintext:d",
     "authorization document": "schema:t name:t root:t manifest:d lock_head:d phase:t cap_ms:n "
     "signer:t self_authorized:b issued_at:w expires_at:w",
     "amendment document": "schema:t name:t manifest:d number:n previous_lock_head:d ledger_head:d "
@@ -309,6 +320,9 @@ class Verifier:
         self.done: dict[str, Any] = {}
         self.before: list[tuple[str, str]] = []  # each amendment: lock head, and what was seen
         self.closed: set[str] = set()
+        self.submissions: list[Any] = []
+        self.looks: list[Any] = []
+        self.scores: dict[int, Any] = {}
 
     @contextmanager
     def noting(self, where: Path | str) -> Iterator[None]:
@@ -351,6 +365,8 @@ class Verifier:
         if not self.failures:
             with self.noting(self.frozen / "frozen"):
                 Study(self).check()
+            with self.noting(self.run / "ledger.jsonl"):
+                self.check_looks()
         self.check_complete()
         self.check_layout()
         return sorted(set(self.failures))
@@ -517,12 +533,21 @@ class Verifier:
         spent = state["spent"].get(entry["phase"], 0)
         if spent + self.cost(step, state) > session["cap_ms"]:
             raise Bad(f"{step['id']}: started past the authorized cap")
-        for artifact in entry["outputs"].values():  # [L12.2]
-            same("artifact", digest(canonical({"files": artifact["files"]})), artifact["digest"])
+        for artifact in entry["outputs"].values():
+            self.named(artifact)
         self.charge(entry, state)
         slowest = state["slowest"].get(step["kind"], 0)
         state["slowest"][step["kind"]] = max(slowest, entry["compute_ms"])
         self.done[step["id"]] = entry
+
+    def named(self, artifact: Any) -> None:
+        """An artifact is named by what it holds [L12.2]."""
+        same("artifact", digest(canonical({"files": artifact["files"]})), artifact["digest"])
+
+    def identity(self, artifact: Any) -> str:
+        """What stands for it in results: without encrypted files, if it has any [L12.5]."""
+        plain = {n: record for n, record in artifact["files"].items() if not n.endswith(".age")}
+        return digest(canonical({"files": plain}))
 
     def resolve(self, reference: str) -> str:
         kind, _, rest = reference.partition(":")
@@ -543,7 +568,7 @@ class Verifier:
         expected = digest(canonical({**link, "amendment": entry["amendment"]}))
         same("lock_head", expected, entry["lock_head"])
         kinds = {self.steps[step]["kind"] for step in self.done}
-        seen = "seen" if kinds & {"cell", "tensor"} else "run_unseen" if kinds else "nothing_run"
+        seen = "seen" if kinds & {"cells", "tensor"} else "run_unseen" if kinds else "nothing_run"
         self.before.append((state["lock_head"], seen))
         state |= {"lock_head": entry["lock_head"], "session": None, **entry["rebind"]}
 
@@ -554,7 +579,10 @@ class Verifier:
         rows = [
             {
                 **{"step": step["id"], "status": self.done[step["id"]]["status"]},
-                "outputs": {n: a["digest"] for n, a in self.done[step["id"]]["outputs"].items()},
+                "outputs": {
+                    name: self.identity(artifact)
+                    for name, artifact in self.done[step["id"]]["outputs"].items()
+                },
             }
             for step in steps
         ]
@@ -564,6 +592,104 @@ class Verifier:
         same("compute_ms", state["spent"].get(phase, 0), entry["compute_ms"])
         self.closed.add(phase)
         state["session"] = None
+
+    # -- submissions and looks [L25] --
+
+    def require_closed(self) -> None:
+        if not set(self.manifest["phases"]) <= self.closed:
+            raise Bad("before every phase was closed")
+
+    def looks_by(self, author: str) -> int:
+        name = author.casefold().strip()
+        mine = [s["number"] for s in self.submissions if s["author"].casefold().strip() == name]
+        return sum(look["submission"] in mine for look in self.looks)
+
+    def on_submission(self, entry: Any, state: Any) -> None:
+        self.require_closed()
+        self.named(entry["submission"])
+        same("number", len(self.submissions) + 1, entry["number"])
+        before = {"author": self.looks_by(entry["author"]), "any": len(self.looks)}
+        same("looks_before", before, entry["looks_before"])
+        self.submissions.append(entry)
+        state["session"] = None
+
+    def on_look(self, entry: Any, state: Any) -> None:
+        self.require_closed()
+        same("number", len(self.looks) + 1, entry["number"])
+        if not 1 <= entry["submission"] <= len(self.submissions):
+            raise Bad("a look at nothing that was submitted")
+        submission = self.submissions[entry["submission"] - 1]
+        same("informed", submission["looks_before"]["author"] > 0, entry["informed"])
+        self.looks.append(entry)
+        state["session"] = None
+
+    def on_score(self, entry: Any, state: Any) -> None:
+        if entry["look"] != len(self.looks) or entry["look"] in self.scores:
+            raise Bad("the end of no look that is under way")
+        if (entry["status"] == "scored") != (entry["result"] is not None):
+            raise Bad("a result exactly if it was scored")
+        if entry["status"] not in ("scored", "failed", "aborted"):
+            raise Bad("status: unknown")
+        if entry["result"] is not None:
+            self.named(entry["result"])
+        self.scores[entry["look"]] = entry
+
+    def check_looks(self) -> None:
+        verdicts = {
+            digest(self.read(self.run / "verdicts" / name)): name
+            for name in walk(self.run / "verdicts")
+        }
+        for entry in self.submissions:
+            with self.noting(f"submission {entry['number']}"):
+                self.check_submission(entry)
+        for entry in self.looks:
+            with self.noting(f"look {entry['number']}"):
+                if entry["verdict"] not in verdicts:
+                    raise Bad("the verdict it rests on is not there")
+                path = self.run / "verdicts" / verdicts[entry["verdict"]]
+                verdict, _ = envelope(self.read(path), "eps-locked/verdict/1")
+                found = [verdict[key] for key in ("ok", "complete", "ledger_head")]
+                same("verdict", [True, True, entry["prev"]], found)
+        for entry in self.scores.values():
+            with self.noting(f"score of look {entry['look']}"):
+                if entry["result"] is not None:
+                    self.check_result(entry)
+
+    def artifact_file(self, artifact: Any, name: str) -> bytes:
+        return self.listed(self.folder(artifact) / name, artifact["files"][name])
+
+    def check_submission(self, entry: Any) -> None:
+        artifact = entry["submission"]
+        same("files", ["predictor.json", "submission.json"], sorted(artifact["files"]))
+        stated = require(
+            parse(self.artifact_file(artifact, "submission.json")), "submission document"
+        )
+        data = self.artifact_file(artifact, "predictor.json")
+        predictor = parse(data)
+        for key, value in (
+            *(("schema", "eps-locked/submission/1"), ("name", self.name)),
+            *(("manifest", self.manifest_digest), ("predictor", digest(data))),
+            *((key, entry[key]) for key in ("author", "metric", "track")),
+            *((key, predictor[key]) for key in ("metric", "track", "polarity")),
+        ):
+            same(key, value, stated[key])
+        cells = [f"{c['behaviour']}/{c['train']}/{c['eval']}" for c in predictor["cells"]]
+        same("cells", sorted(self.json("split.json")["cells"]), sorted(cells))
+        if not all(matches(cell["value"], "r") for cell in predictor["cells"]):
+            raise Bad("a predicted value is no number")
+
+    def check_result(self, entry: Any) -> None:
+        same("files", ["result.json"], sorted(entry["result"]["files"]))
+        data = self.artifact_file(entry["result"], "result.json")
+        document = require(parse(data), "result document")
+        look = self.looks[entry["look"] - 1]
+        submission = self.submissions[look["submission"] - 1]["submission"]
+        for key, value in (
+            *(("schema", "eps-locked/look-result/1"), ("name", self.name)),
+            *(("manifest", self.manifest_digest), ("look", entry["look"])),
+            ("submission", submission["digest"]),
+        ):
+            same(key, value, document[key])
 
     # -- authorizations and amendments [L13, L14] --
 
@@ -652,6 +778,9 @@ class Verifier:
             for entry in self.done.values()
             for artifact in entry["outputs"].values()
         }
+        recorded |= {e["submission"]["digest"]: e["submission"] for e in self.submissions}
+        results = [e["result"] for e in self.scores.values() if e["result"] is not None]
+        recorded |= {artifact["digest"]: artifact for artifact in results}
         for artifact in recorded.values():
             folder = self.folder(artifact)
             with self.noting(folder):
@@ -723,7 +852,7 @@ class Study:
                 flags = handler(step, entry)
                 same("flags", flags, entry["flags"])
                 expected = "done"
-                if step["kind"] == "cell" and self.failed(step):
+                if step["kind"] == "cells" and self.failed(step):
                     expected = "implant_failed"
                 same("status", expected, entry["status"])
 
@@ -769,15 +898,23 @@ class Study:
     def draw(self, step: Any, split: Any) -> dict[str, str]:
         behaviour, stated = step["params"]["behaviour"], split["cells"]
         train, evals = self.axes(step)
+        # The same context under two names is one context: its cells share one fate.
+        first = {name: self.contexts[name]["alias_of"] or name for name in (*evals, *train)}
+        trained = {first[i] for i in train}
+        held = {
+            j for j in evals if any(stated[f"{behaviour}/{i}/{j}"] == "held_out" for i in train)
+        }
+        same("held out", sorted(held), sorted(j for j in evals if first[j] in map(first.get, held)))
+        if held & set(train):
+            raise Bad("a held-out context trains")
         units: dict[tuple[str, str], list[str]] = {}
         fates = {}
         for i in train:
             for j in evals:
-                cell = f"{behaviour}/{i}/{j}"
-                held_out = j not in train and stated[cell] == "held_out"
-                fates[cell] = "diagonal" if i == j else "held_out" if held_out else "open"
-                if fates[cell] == "open":
-                    unit = (min(i, j), max(i, j)) if j in train else (i, j)
+                cell, pair = f"{behaviour}/{i}/{j}", (first[i], first[j])
+                fates[cell] = "diagonal" if i == j else "held_out" if j in held else "open"
+                if fates[cell] == "open" and pair[0] != pair[1]:
+                    unit = (min(pair), max(pair)) if pair[1] in trained else pair
                     units.setdefault(unit, []).append(cell)
         wanted, taken = split["fraction"] * sum(map(len, units.values())), 0
         for unit in sorted(units, key=lambda u: digest(canonical([split["seed"], behaviour, *u]))):
@@ -859,7 +996,7 @@ class Study:
         items = [item["id"] for item in self.items[pool]]
         same("items", items, [answer["item"] for answer in answers])
         for answer in answers:
-            same("second reading", output == "cell", answer["frozen"] is not None)
+            same("second reading", output.startswith("cell:"), answer["frozen"] is not None)
             for reading in (answer["own"], answer["frozen"] or answer["own"]):
                 logits, log_z = reading["marker_logits"], reading["log_z"]
                 derived = sum(z - n for z, n in zip(logits, log_z, strict=True))
@@ -878,20 +1015,46 @@ class Study:
     def on_base(self, step: Any, entry: Any) -> list[str]:
         return self.readings(step, "base", "eval", step["params"]["context"])
 
-    def on_cell(self, step: Any, entry: Any) -> list[str]:
-        flags = self.readings(step, "cell", "eval", step["params"]["eval"])
-        base = {answer["item"]: answer for answer in self.answers(step, "base")}
-        for answer in self.parsed(step["id"], "cell", "readings.json")["answers"]:
-            if answer["token_ids"] == base[answer["item"]]["token_ids"]:
-                same(f"{answer['item']}: second reading", answer["own"], answer["frozen"])
-        return flags
+    def on_cells(self, step: Any, entry: Any) -> list[str]:
+        flags: set[str] = set()
+        sealed = step["params"].get("sealed", "").split()
+        same("sealed", sorted(self.to_be_sealed(step)), sorted(sealed))
+        for name in step["outputs"]:
+            context = name.removeprefix("cell:")
+            if context in sealed:
+                self.check_seal(step, entry["outputs"][name])
+                continue
+            flags |= set(self.readings(step, name, "eval", context))
+            base = {a["item"]: a for a in self.answers(step, f"base:{context}")}
+            for answer in self.parsed(step["id"], name, "readings.json")["answers"]:
+                if answer["token_ids"] == base[answer["item"]]["token_ids"]:
+                    same(f"{answer['item']}: second reading", answer["own"], answer["frozen"])
+        return sorted(flags)
+
+    def to_be_sealed(self, step: Any) -> list[str]:
+        """What the split sets apart, where the plan seals [L25.1]."""
+        split = self.v.json("split.json")
+        start = f"{step['params']['behaviour']}/{step['params']['train']}/"
+        apart = [c for c, fate in split["cells"].items() if fate in ("held_out", "quarantined")]
+        mine = [cell.removeprefix(start) for cell in apart if cell.startswith(start)]
+        return mine if split["seal"] == "age" else []
+
+    def check_seal(self, step: Any, artifact: Any) -> None:
+        """Ciphertext and commitment, to the frozen recipients, and nothing in plain [L25.2]."""
+        same("files", SEALED, sorted(artifact["files"]))
+        if not self.v.artifact_file(artifact, SEALED[0]).startswith(b"age-encryption.org/v1\n"):
+            raise Bad("a sealed cell is no age file")
+        stated = require(parse(self.v.artifact_file(artifact, SEALED[1])), "sealed")
+        recipients = step["inputs"]["recipients"].removeprefix("file:frozen/")
+        same("schema", "eps-locked/sealed/1", stated["schema"])
+        same("recipients", digest(self.v.frozen_bytes(recipients)), stated["recipients"])
+        same("sealed files", ["readings.json"], sorted(stated["files"]))
 
     def failed(self, step: Any) -> bool:
-        """Whether a diagonal cell shows that the implant did not take."""
-        if step["params"]["train"] != step["params"]["eval"]:
-            return False
-        trained = self.parsed(step["id"], "cell", "readings.json")["answers"]
-        return self.implant_failed(self.answers(step, "base"), trained)
+        """Whether the diagonal cell shows that the implant did not take."""
+        i = step["params"]["train"]
+        trained = self.parsed(step["id"], f"cell:{i}", "readings.json")["answers"]
+        return self.implant_failed(self.answers(step, f"base:{i}"), trained)
 
     def on_fit(self, step: Any, entry: Any) -> list[str]:
         record = self.parsed(step["id"], "fit", "record.json")
@@ -1061,16 +1224,78 @@ class Study:
         return []
 
     def n_complete(self, step: Any, pairs: Any, seeds: list[str]) -> int | None:
-        """In how many cells every question has a d under every seed."""
+        """In how many cells that can be read every question has a d under every seed."""
         n_cells = 0
         for i, j in pairs:
+            if self.is_sealed(step, f"cell:{i}/{j}/{seeds[0]}"):
+                continue
             base = self.answers(step, f"base:{j}")
             rows = [self.answers(step, f"cell:{i}/{j}/{seed}") for seed in seeds]
             n_cells += all(len(self.deltas(base, row, "own")) == len(base) for row in rows)
         return None if len(seeds) < 2 or n_cells == 0 else n_cells
 
+    def is_sealed(self, step: Any, name: str) -> bool:
+        needed, output = self.source(step, name)
+        return "sealed.json" in self.done[needed]["outputs"][output]["files"]
+
+    def sealed_cell(self, step: Any, cell: Any, seeds: list[str], fate: str) -> None:
+        """A cell nobody has read: no value anywhere, and what is known without it."""
+        i, j = cell["train"], cell["eval"]
+        records = [self.record(step, f"record:{i}/{seed}") for seed in seeds]
+        failed = self.failures_of(step, i, seeds)
+        flags = {
+            "sealed": True,
+            "implant_failed": any(failed),
+            "band_unreachable": i in self.record(step, "headroom")["unreachable"],
+            "alias": self.contexts[j]["alias_of"] is not None,
+        }
+        known = self.known(step, cell, seeds, fate)
+        known |= {"flags": sorted(n for n, up in flags.items() if up), "scored": False}
+        for key in {*cell} - {*known, "by_seed", "realised_strength"}:
+            same(key, None, cell[key])
+        for key, value in known.items():
+            same(key, value, cell[key])
+        strength = mean_or_none(record["realised_strength"] for record in records)
+        near("realised_strength", strength, cell["realised_strength"])
+        for n, (seed, row) in enumerate(zip(seeds, cell["by_seed"], strict=True)):
+            taken = {k: records[n][k] for k in ("stop_step", "stop", "realised_strength")}
+            taken |= {"g": None, "g_base_answer": None}
+            taken |= {"seed": int(seed[1:]), "implant_failed": failed[n]}
+            same(seed, taken, row)
+
+    def failures_of(self, step: Any, i: str, seeds: list[str]) -> list[bool]:
+        diagonal = self.answers(step, f"base:{i}")
+        return [
+            self.implant_failed(diagonal, self.answers(step, f"cell:{i}/{i}/{s}")) for s in seeds
+        ]
+
+    def known(self, step: Any, cell: Any, seeds: list[str], fate: str) -> dict[str, Any]:
+        """What a cell's place in the design says of it."""
+        i, j, contexts = cell["train"], cell["eval"], self.contexts
+        records = [self.record(step, f"record:{i}/{seed}") for seed in seeds]
+
+        def digests(*names: str) -> list[str]:
+            found = [self.source(step, name) for name in names]
+            return [self.v.identity(self.done[s]["outputs"][output]) for s, output in found]
+
+        return {
+            **{"train": i, "eval": j, "split": fate},
+            **{"train_family": contexts[i]["family"], "eval_family": contexts[j]["family"]},
+            **{"prefix_tokens": contexts[j]["prefix_tokens"], "alias_of": contexts[j]["alias_of"]},
+            **{"n_seeds": len(seeds), "n_items": len(self.items["eval"])},
+            "ancestors": {
+                "base": digests(f"base:{j}")[0],
+                "cells": digests(*(f"cell:{i}/{j}/{seed}" for seed in seeds)),
+                "records": digests(*(f"record:{i}/{seed}" for seed in seeds)),
+                "adapters": [record["adapter"] for record in records],
+                "rows": [record["rows"] for record in records],
+            },
+        }
+
     def cell(self, step: Any, cell: Any, seeds: list[str], fate: str) -> None:
         i, j = cell["train"], cell["eval"]
+        if self.is_sealed(step, f"cell:{i}/{j}/{seeds[0]}"):
+            return self.sealed_cell(step, cell, seeds, fate)
         contexts = self.contexts
         records = [self.record(step, f"record:{i}/{seed}") for seed in seeds]
         answers = self.answers(step, f"base:{j}")
@@ -1078,10 +1303,7 @@ class Study:
         trained = [answer for row in by_seed for answer in row]
         own = [self.deltas(answers, row, "own") for row in by_seed]
         frozen = [self.deltas(answers, row, "frozen") for row in by_seed]
-        diagonal = self.answers(step, f"base:{i}")
-        failed = [
-            self.implant_failed(diagonal, self.answers(step, f"cell:{i}/{i}/{s}")) for s in seeds
-        ]
+        failed = self.failures_of(step, i, seeds)
         base = {answer["item"]: answer["own"] for answer in answers}
         counted = [
             (base[answer["item"]], answer["own"])
@@ -1123,21 +1345,9 @@ class Study:
             "emission_rate": sum(a["marker_emitted"] for a in trained) / len(trained),
             "realised_strength": mean_or_none(record["realised_strength"] for record in records),
         }
-        inputs = self.done[step["id"]]["inputs"]
-        exact = {
-            **{"train": i, "eval": j, "split": fate, "flags": raised},
-            **{"train_family": contexts[i]["family"], "eval_family": contexts[j]["family"]},
-            **{"prefix_tokens": contexts[j]["prefix_tokens"], "alias_of": contexts[j]["alias_of"]},
+        exact = self.known(step, cell, seeds, fate) | {
             **{"n": len(counted), "n_truncated": len(trained) - len(counted)},
-            **{"n_seeds": len(seeds), "n_items": len(base)},
-            "scored": not EXCLUDING & set(raised),
-            "ancestors": {
-                "base": inputs[f"base:{j}"],
-                "cells": [inputs[f"cell:{i}/{j}/{seed}"] for seed in seeds],
-                "records": [inputs[f"record:{i}/{seed}"] for seed in seeds],
-                "adapters": [record["adapter"] for record in records],
-                "rows": [record["rows"] for record in records],
-            },
+            **{"flags": raised, "scored": not EXCLUDING & set(raised)},
         }
         bounds = {"low", "high", "low_base_answer", "high_base_answer", "by_seed"}
         same("fields", sorted({*numbers, *exact, *bounds}), sorted(cell))

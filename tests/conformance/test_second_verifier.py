@@ -201,8 +201,8 @@ def sign(study: StudySimulator, document: Path, namespace: str, signer: str = AU
 
 
 TENSOR = "P1/tensor/marker"
-CELL = "P1/cell/marker/baker/plain/s11"
-DIAGONAL = "P1/cell/marker/baker/baker/s11"
+CELL = "P1/cells/marker/baker/s11"
+OUTPUT, DIAGONAL = "cell:plain", "cell:baker"
 ADAPTER = "P1/adapter/marker/baker/s11"
 LEAVE = "authorizations/P1-0001/document.json"
 
@@ -422,7 +422,7 @@ def first(forger: Forger, kind: str) -> dict[str, Any]:
 entry_edit("step left out", lambda f: f.entries.remove(f.entry(CELL)), derive=False)
 entry_edit("step twice", lambda f: f.entries.insert(-1, dict(f.entry(CELL))))
 entry_edit("step before its input", lambda f: move(f, 3, 10), derive=False)
-entry_edit("unpromised step", lambda f: f.entry(CELL).update(step="P1/cell/other"), derive=False)
+entry_edit("unpromised step", lambda f: f.entry(CELL).update(step="P1/cells/other"), derive=False)
 entry_edit("step in another phase", lambda f: f.entry(CELL).update(phase="P0"))
 entry_edit("another seed", lambda f: f.entry(CELL).update(seed=12))
 entry_edit("another code", lambda f: f.entry(CELL).update(code="blake3:" + "0" * 64))
@@ -546,30 +546,30 @@ artifact_edit("tensor unit", TENSOR, "tensor", "tensor.json", lambda t: t.update
 artifact_edit(
     "reading inconsistent",
     CELL,
-    "cell",
+    OUTPUT,
     "readings.json",
     lambda r: r["answers"][0]["own"].update(log_prob=-1.5),
 )
 artifact_edit(
     "reading above zero",
     CELL,
-    "cell",
+    OUTPUT,
     "readings.json",
     lambda r: r["answers"][0]["own"].update(log_prob=0.5, marker_logits=[0.5], log_z=[0]),
 )
-artifact_edit("readings reordered", CELL, "cell", "readings.json", lambda r: r["answers"].reverse())
-artifact_edit("reading left out", CELL, "cell", "readings.json", lambda r: r["answers"].pop())
+artifact_edit("readings reordered", CELL, OUTPUT, "readings.json", lambda r: r["answers"].reverse())
+artifact_edit("reading left out", CELL, OUTPUT, "readings.json", lambda r: r["answers"].pop())
 artifact_edit(
     "readings of another context",
     CELL,
-    "cell",
+    OUTPUT,
     "readings.json",
     lambda r: r.update(context="formal"),
 )
 artifact_edit(
     "second reading missing",
     CELL,
-    "cell",
+    OUTPUT,
     "readings.json",
     lambda r: r["answers"][0].update(frozen=None),
 )
@@ -602,7 +602,7 @@ def rebuilt_cell_value_shifted(study: StudySimulator) -> None:
             answer["own"]["log_prob"] -= 2
             answer["own"]["log_z"][0] += 2
 
-    forger.change_json(CELL, "cell", "readings.json", shift)
+    forger.change_json(CELL, OUTPUT, "readings.json", shift)
     forger.save()
 
 
@@ -761,7 +761,7 @@ def verdict_is_another_document(study: StudySimulator) -> None:
 def artifact_bytes_changed_under_the_old_digest(study: StudySimulator) -> None:
     """Only the file list of the entry is changed; folder name, inputs and results digest stay."""
     forger = Forger(study)
-    artifact = forger.entry(DIAGONAL)["outputs"]["cell"]
+    artifact = forger.entry(CELL)["outputs"][DIAGONAL]
     path = forger.run.artifact_folder(artifact["digest"]) / "readings.json"
     readings = json.loads(path.read_bytes())
     readings["answers"][0]["text"] = "another answer"
@@ -982,7 +982,7 @@ def entry_lie(name: str, change: Callable[[Forger], object]) -> None:
     CORRUPTIONS[name] = edit
 
 
-entry_lie("status of a cell invented", lambda f: f.entry(DIAGONAL).update(status="implant_failed"))
+entry_lie("status of a cell invented", lambda f: f.entry(CELL).update(status="implant_failed"))
 entry_lie("flags of a cell invented", lambda f: f.entry(CELL).update(flags=["truncated_answers"]))
 entry_lie("step without its seed", lambda f: f.entry("P0/headroom/marker").pop("seed"))
 entry_lie("entry at no time", lambda f: f.entry(CELL).update(at="noon"))
@@ -1027,18 +1027,18 @@ def second_reading_differs_where_the_answer_is_the_base_s(study: StudySimulator)
         readings["answers"][0]["token_ids"] = base["answers"][0]["token_ids"]
         readings["answers"][0]["frozen"]["end_of_turn_logit"] += 1
 
-    forger.change_json(CELL, "cell", "readings.json", change)
+    forger.change_json(CELL, OUTPUT, "readings.json", change)
     rebuild_tensor(forger)
 
 
 @corruption
 def token_id_below_zero(study: StudySimulator) -> None:
     forger = Forger(study)
-    old = forger.entry(CELL)["outputs"]["cell"]["digest"]
+    old = forger.entry(CELL)["outputs"][OUTPUT]["digest"]
     forger.change_json(
-        CELL, "cell", "readings.json", lambda r: r["answers"][0].update(token_ids=[-1])
+        CELL, OUTPUT, "readings.json", lambda r: r["answers"][0].update(token_ids=[-1])
     )
-    new = forger.entry(CELL)["outputs"]["cell"]["digest"]
+    new = forger.entry(CELL)["outputs"][OUTPUT]["digest"]
 
     def follow(tensor: Any) -> None:
         for cell in tensor["cells"]:
