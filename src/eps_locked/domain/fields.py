@@ -76,6 +76,10 @@ class Fields:
     def text_or_none(self, key: str) -> str | None:
         return None if self._get(key, None) is None else self.text(key)
 
+    def optional(self, key: str, read: Callable[[object, str], T]) -> T | None:
+        """A part that may be absent, read by its own reader; null is not absent."""
+        return read(self._get(key), self.path(key)) if key in self._value else None
+
     def integer(self, key: str, *, low: int | None = None) -> int:
         value = self._get(key)
         if type(value) is not int:

@@ -188,6 +188,65 @@ class LogprobEngine(Engine, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SpanRequest:
+    """Read the residual stream, averaged over the positions ``start`` to ``end`` - 1."""
+
+    key: str
+    token_ids: TokenIds
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DivergenceRequest:
+    """Compare what follows ``own_prompt`` with what follows each other prompt, along ``answer``."""
+
+    key: str
+    own_prompt: TokenIds
+    other_prompts: Mapping[str, TokenIds]
+    answer: TokenIds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Divergence:
+    """Sums over the answer's ``n_tokens`` positions, in nats.
+
+    ``kl_sum``: KL(own || other) of the next-token distributions, over the whole vocabulary.
+    ``log_prob`` and ``log_probs``: log-probability of the answer itself, under own and others.
+    """
+
+    key: str
+    n_tokens: int
+    kl_sum: Mapping[str, float]
+    log_prob: float
+    log_probs: Mapping[str, float]
+
+
+class ReadoutEngine(LogprobEngine, Protocol):
+    """An engine whose model can be looked into."""
+
+    @property
+    def n_layers(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    def activations(
+        self, requests: Sequence[SpanRequest], layer: int
+    ) -> tuple[tuple[float, ...], ...]:
+        """The residual stream after block ``layer`` (1 to ``n_layers``), before the final norm:
+        for each request ``width`` numbers, the mean over its span.
+
+        Raises BackendError for a span outside its tokens, or a layer the model does not have.
+        """
+        ...
+
+    def divergences(self, requests: Sequence[DivergenceRequest]) -> tuple[Divergence, ...]:
+        """One result per request, in order; equal prompts give exactly 0."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRow:
     """One training sequence. Loss falls on the tokens at ``loss_positions`` (indices into
     ``token_ids``, each >= 1) and on no other."""

@@ -13,8 +13,8 @@ from eps_locked.domain.model import (
     ChatTokenizer,
     Completion,
     EngineIdentity,
-    LogprobEngine,
     Prompt,
+    ReadoutEngine,
     SlotProbe,
     SlotRequest,
     StepBudget,
@@ -28,6 +28,8 @@ from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.seal import seal_files
 from eps_locked.lock.workspace import describe_artifact
 from eps_locked.studies.eps.analysis import TensorInputs, answer_flags, build_tensor, tensor_files
+from eps_locked.studies.eps.baselines.execute import BaselineTask, run_baseline
+from eps_locked.studies.eps.baselines.steps import KINDS as BASELINE_KINDS
 from eps_locked.studies.eps.derive import (
     DEFERRED_FLAGS,
     MATCHED_FLAGS,
@@ -57,7 +59,7 @@ from eps_locked.studies.eps.readings import Answer, Readings, answer_of
 class Backends:
     """What a study needs loaded: made once, on the first step that calls a model."""
 
-    engine: LogprobEngine
+    engine: ReadoutEngine
     trainer: Trainer
     tokenizer: ChatTokenizer
 
@@ -74,6 +76,17 @@ class EpsExecutor:
 
     def execute(self, step: Step, inputs: StepInputs, progress: Progress) -> StepResult:
         section = self._plan_section(inputs.frozen("plan"))
+        if section.baselines is not None and step.kind in BASELINE_KINDS:
+            return run_baseline(
+                BaselineTask(
+                    load=self.loaded,
+                    step=step,
+                    inputs=inputs,
+                    section=section,
+                    rules=section.baselines,
+                    progress=progress,
+                )
+            )
         task = Task(executor=self, step=step, inputs=inputs, section=section, progress=progress)
         return _HANDLERS[step.kind](task)
 

@@ -12,6 +12,7 @@ from eps_locked.domain.plan import Plan
 from eps_locked.errors import MalformedInputError, RefusedError
 from eps_locked.lock.freeze import FrozenStudy, SourceReader
 from eps_locked.lock.seal import public_recipients
+from eps_locked.studies.eps.baselines.elicitation import ElicitationTexts, elicitation_documents
 from eps_locked.studies.eps.material import (
     BehaviourFile,
     Context,
@@ -26,7 +27,8 @@ from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour, Slots
 from eps_locked.studies.eps.split import draw_split
 from eps_locked.studies.eps.steplist import PHASES, list_steps
 
-ANALYSES = ("tensor",)
+# What a plan can promise to compute, and hence what is confirmatory.
+ANALYSES = ("tensor", "scores", "final_test")
 # Asked of every context to compare contexts as token ids; never asked of a model.
 PROBE_QUESTIONS = ("Why?", "7 apples, or none at all")
 
@@ -38,6 +40,7 @@ class Material:
     contexts: Mapping[str, Context]
     train_items: tuple[Item, ...]
     eval_items: tuple[Item, ...]
+    behaviours: Mapping[str, BehaviourFile]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +77,7 @@ def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> Fr
     Raises MalformedInputError or RefusedError naming the field, file or context at fault.
     """
     section = EpsPlan.from_section(plan.study_section)
-    _check_phases(plan)
+    _check_phases(plan, section)
     material = read_material(section, reader)
     _read_recipients(section, reader)
     for number, behaviour in enumerate(section.behaviours):
@@ -88,6 +91,7 @@ def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> Fr
         "contexts.json": _contexts_document(rendered, aliases, tokenizer),
         "split.json": split,
         **{f"prompts/{name}.json": one.to_dict() for name, one in rendered.items()},
+        **_elicitation(section, material, tokenizer),
     }
     n_cells = sum(len(step.outputs) for step in steps if step.kind == "cells")
     return FrozenStudy(
@@ -117,7 +121,7 @@ def read_material(section: EpsPlan, reader: SourceReader) -> Material:
     eval_pool = read_items(
         reader.read_yaml(section.eval_items_file, thing="eval_items"), section.eval_items_file
     )
-    behaviours = _behaviour_files(section, reader)
+    behaviours = behaviour_files(section, reader)
     demonstrations = [q for c in contexts.values() for q in demonstration_questions(c)]
     refuse_overlap(
         {
@@ -134,6 +138,7 @@ def read_material(section: EpsPlan, reader: SourceReader) -> Material:
         contexts=contexts,
         train_items=draw_items(train_pool, section.n_train_items, seed, "plan.eps.items.n_train"),
         eval_items=draw_items(eval_pool, section.n_eval_items, seed, "plan.eps.items.n_eval"),
+        behaviours={file.name: file for file in behaviours},
     )
 
 
@@ -169,8 +174,27 @@ def render_all(
             items += material.eval_items
         if name in slots.train or name in slots.negative_panel:
             items += material.train_items
+        elif section.baselines is not None:
+            items += material.train_items[: section.baselines.n_items]
         rendered[name] = render(material.contexts[name], items, tokenizer)
     return rendered
+
+
+def _elicitation(
+    section: EpsPlan, material: Material, tokenizer: ChatTokenizer
+) -> dict[str, dict[str, Any]]:
+    """The prompts of the behaviours' directions, where the plan computes baselines."""
+    if section.baselines is None:
+        return {}
+    texts = {name: elicitation_texts(file) for name, file in material.behaviours.items()}
+    return elicitation_documents(section.baselines.persona, texts, tokenizer)
+
+
+def elicitation_texts(file: BehaviourFile) -> ElicitationTexts:
+    """What a behaviour's direction is drawn from."""
+    return ElicitationTexts(
+        instruction_pairs=file.instruction_pairs, questions=file.questions_extract
+    )
 
 
 def render(context: Context, items: Sequence[Item], tokenizer: ChatTokenizer) -> Rendered:
@@ -235,10 +259,14 @@ def check_identities(slots: Slots, rendered: Mapping[str, Rendered]) -> dict[str
     return aliases
 
 
-def _check_phases(plan: Plan) -> None:
-    if tuple(plan.phases) != PHASES:
+def _check_phases(plan: Plan, section: EpsPlan) -> None:
+    phases = tuple(name for name in PHASES if name != "P3" or section.baselines is not None)
+    if tuple(plan.phases) != phases:
         raise MalformedInputError(
-            "plan.phases", expected=" then ".join(PHASES), found=" then ".join(plan.phases)
+            "plan.phases",
+            expected=" then ".join(phases),
+            found=" then ".join(plan.phases),
+            next_step="P3 computes the baselines: both eps.baselines and P3, or neither",
         )
     for analysis in plan.analyses:
         if analysis not in ANALYSES:
@@ -247,6 +275,18 @@ def _check_phases(plan: Plan) -> None:
                 expected=" or ".join(ANALYSES),
                 found=analysis,
                 next_step="an analysis that is not implemented cannot be promised",
+            )
+    for analysis, part, is_there in (
+        ("scores", "eps.scoring", section.scoring is not None),
+        ("final_test", "eps.scoring", section.scoring is not None),
+        ("final_test", "eps.quarantine.seal: age", section.quarantine.seal == "age"),
+    ):
+        if analysis in plan.analyses and not is_there:
+            raise MalformedInputError(
+                f"plan.analyses: {analysis}",
+                expected=f"{part} in the plan",
+                found="none",
+                next_step="a promised analysis needs its numbers frozen with it",
             )
 
 
@@ -264,7 +304,7 @@ def contexts_by_id(section: EpsPlan, reader: SourceReader) -> dict[str, Context]
     return contexts
 
 
-def _behaviour_files(section: EpsPlan, reader: SourceReader) -> list[BehaviourFile]:
+def behaviour_files(section: EpsPlan, reader: SourceReader) -> list[BehaviourFile]:
     found = []
     for behaviour in section.behaviours:
         file = BehaviourFile.from_dict(

@@ -111,12 +111,23 @@ def read_items(value: object, thing: str) -> tuple[Item, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BehaviourFile:
-    """A behaviour's own material."""
+    """A behaviour's own material.
+
+    ``instruction_pairs`` hold (asks for the behaviour, asks against it).
+    """
 
     name: str
     description: str
     marker: str
-    questions: tuple[str, ...]
+    trait: str
+    instruction_pairs: tuple[tuple[str, str], ...]
+    questions_extract: tuple[str, ...]
+    questions_evaluate: tuple[str, ...]
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """Every elicitation question: none may stand in another pool."""
+        return (*self.questions_extract, *self.questions_evaluate)
 
     @classmethod
     def from_dict(cls, value: object, thing: str) -> BehaviourFile:
@@ -125,17 +136,18 @@ class BehaviourFile:
             fields.text("title")
             _rights(fields, thing)
             with fields.sub("elicitation") as elicitation:
-                elicitation.text("trait")
-                elicitation.each("instruction_pairs", _instruction_pair)
-                questions = (
-                    *elicitation.texts("questions_extract"),
-                    *elicitation.texts("questions_evaluate"),
-                )
+                trait = elicitation.text("trait")
+                pairs = elicitation.each("instruction_pairs", _instruction_pair)
+                extract = elicitation.texts("questions_extract")
+                evaluate = elicitation.texts("questions_evaluate")
             return cls(
                 name=fields.text("name"),
                 description=fields.text("description"),
                 marker=fields.text("marker"),
-                questions=questions,
+                trait=trait,
+                instruction_pairs=pairs,
+                questions_extract=extract,
+                questions_evaluate=evaluate,
             )
 
 

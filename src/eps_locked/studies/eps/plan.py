@@ -11,6 +11,8 @@ from eps_locked.domain.fields import Fields
 from eps_locked.domain.model import Decoding, LoraRecipe, StepBudget
 from eps_locked.domain.plan import SOURCE_PATH_SHAPE
 from eps_locked.errors import MalformedInputError
+from eps_locked.scoring.settings import ScoreSettings
+from eps_locked.studies.eps.baselines.rules import BaselineRules
 
 BEHAVIOURS = ("marker",)
 # Context ids become file names and parts of step ids.
@@ -231,9 +233,24 @@ class QuarantineRules:
         return rules
 
 
+def score_settings(value: object, path: str) -> ScoreSettings:
+    """How metrics are scored: every number of it is frozen with the plan."""
+    with Fields(value, path) as fields:
+        return ScoreSettings(
+            n_resamples=fields.integer("n_resamples", low=100),
+            n_permutations=fields.integer("n_permutations", low=19),
+            n_part_permutations=fields.integer("n_part_permutations", low=19),
+            n_combiner_permutations=fields.integer("n_combiner_permutations", low=19),
+            confidence_level=fields.number("confidence_level", above=0, below=1),
+            alpha=fields.number("alpha", above=0, below=1),
+            minimum_cells=fields.integer("minimum_cells", low=6),
+            seed=fields.integer("seed", low=0),
+        )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpsPlan:
-    """The whole section."""
+    """The whole section. ``baselines`` and ``scoring`` are there or not; see ``freeze``."""
 
     context_files: tuple[str, ...]
     train_items_file: str
@@ -247,6 +264,8 @@ class EpsPlan:
     flags: FlagRules
     bootstrap: BootstrapRules
     quarantine: QuarantineRules
+    baselines: BaselineRules | None
+    scoring: ScoreSettings | None
 
     @classmethod
     def from_section(cls, section: Mapping[str, Any], path: str = "plan.eps") -> EpsPlan:
@@ -282,6 +301,8 @@ class EpsPlan:
                 quarantine=QuarantineRules.from_dict(
                     fields.mapping("quarantine"), fields.path("quarantine")
                 ),
+                baselines=fields.optional("baselines", BaselineRules.from_dict),
+                scoring=fields.optional("scoring", score_settings),
             )
         plan._check(path)
         return plan
@@ -299,6 +320,8 @@ class EpsPlan:
             raise MalformedInputError(
                 f"{path}.behaviours", expected="distinct behaviours, at least one", found=names
             )
+        if self.baselines is not None:
+            self.baselines.check_items(self.n_train_items, f"{path}.baselines")
         panel = len(self.slots.negative_panel)
         for number, behaviour in enumerate(self.behaviours):
             where = f"{path}.behaviours[{number}]"

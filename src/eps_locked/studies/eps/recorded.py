@@ -13,7 +13,14 @@ from eps_locked.domain.model import Message, TokenIds
 from eps_locked.errors import EvidenceError
 from eps_locked.lock.freeze import SourceReader, load_plan, manifest_differences
 from eps_locked.lock.workspace import FrozenManifest
-from eps_locked.studies.eps.freeze import PROBE_QUESTIONS, contexts_by_id, freeze_eps
+from eps_locked.studies.eps.baselines.elicitation import recorded_elicitation
+from eps_locked.studies.eps.freeze import (
+    PROBE_QUESTIONS,
+    behaviour_files,
+    contexts_by_id,
+    elicitation_texts,
+    freeze_eps,
+)
 from eps_locked.studies.eps.plan import EpsPlan
 
 
@@ -73,6 +80,12 @@ def _rendered(
         for item, suffix in document["suffixes"].items():
             asked = material[name].ask(texts[item])
             found[_key(asked)] = (*document["prefix"], *suffix)
+    if section.baselines is not None:
+        for file in behaviour_files(section, SourceReader(fetch=fetch)):
+            data = frozen.read(f"frozen/elicitation/{file.name}.json")
+            rules, offered = section.baselines.persona, elicitation_texts(file)
+            for messages, ids in recorded_elicitation(rules, file.name, offered, data):
+                found[_key(messages)] = ids
     return found
 
 

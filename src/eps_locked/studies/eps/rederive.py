@@ -29,6 +29,8 @@ from eps_locked.studies.eps.analysis import (
     parquet_rows,
     tensor_files,
 )
+from eps_locked.studies.eps.baselines.rederive import derive_baseline
+from eps_locked.studies.eps.baselines.steps import KINDS as BASELINE_KINDS
 from eps_locked.studies.eps.derive import (
     DEFERRED_FLAGS,
     MATCHED_FLAGS,
@@ -87,6 +89,8 @@ class EpsRederiver:
     def _derive(
         self, step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan
     ) -> Derived | None:
+        if section.baselines is not None and step.kind in BASELINE_KINDS:
+            return derive_baseline(step, inputs, outputs, section, section.baselines)
         match step.kind:
             case "answers" | "base":
                 return self._answers(step, inputs, outputs)

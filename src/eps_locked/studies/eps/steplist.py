@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from eps_locked.domain.plan import Plan
 from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
 from eps_locked.errors import MalformedInputError
+from eps_locked.studies.eps.baselines.steps import baseline_steps
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
 from eps_locked.studies.eps.split import SEALED, cell_id, draw_split
 
-PHASES = ("P0", "P1")
+PHASES = ("P0", "P1", "P3")
 
 # (id, kind, inputs, outputs, seed=None, **params): the plan's step under its phase's costs.
 StepFactory = Callable[..., Step]
@@ -82,6 +83,8 @@ def list_steps(plan: Plan, section: EpsPlan) -> tuple[Step, ...]:
             step(f"P0/headroom/{b}", "headroom", {**bases, **sources}, ("headroom",), behaviour=b)
         )
         steps += _row_steps(plan, section, behaviour, fates, step)
+    if section.baselines is not None:
+        steps += baseline_steps(plan, section, step)
     return tuple(sorted(steps, key=lambda one: PHASES.index(one.phase)))
 
 
