@@ -1,7 +1,8 @@
-"""``keys new``, ``authorize`` and ``amend``: the acts that people sign."""
+"""``keys``, ``authorize`` and ``amend``: keys, and the acts that people sign."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from eps_locked.errors import BackendError, MalformedInputError, RefusedError
 from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.gate import read_manifest
 from eps_locked.lock.provenance import resolved_environment, source_tree
+from eps_locked.lock.seal import new_custodian_key
 from eps_locked.lock.signatures import (
     AMENDMENT_NAMESPACE,
     AUTHORIZATION_NAMESPACE,
@@ -41,7 +43,7 @@ _signer_option = click.option(
 
 @click.group("keys")
 def keys() -> None:
-    """Signing keys. They are ordinary SSH keys; any you have will do."""
+    """Signing keys (ordinary SSH keys; any you have will do) and the custodian's key."""
 
 
 @keys.command("new")
@@ -65,6 +67,44 @@ def keys_new(principal: str, key: Path, allowed_signers: Path) -> None:
     """
     make_key(principal, key, allowed_signers)
     click.echo(f"key: {key}\nallowed: {principal} in {allowed_signers}")
+
+
+@keys.command("custodian")
+@click.option(
+    "--key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="Where to write the secret key: with the custodian, outside this folder.",
+)
+@click.option(
+    "--recipients",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="Recipients file to write, below plans/.",
+)
+def keys_custodian(key: Path, recipients: Path) -> None:
+    """Make the key that opens what a study seals.
+
+    Whoever has it can read the sealed cells: it belongs to a person who does not run the study. An
+    SSH key or an age key they have will do as well; then write its public half into the file.
+    """
+    make_custodian_key(key, recipients)
+    click.echo(f"secret key: {key} (the custodian's; nobody else's)\nrecipients: {recipients}")
+
+
+def make_custodian_key(key: Path, recipients: Path) -> None:
+    """Create an X25519 pair for age. Never overwrites a file."""
+    for path in (key, recipients):
+        if path.exists():
+            raise RefusedError(
+                str(path), problem="exists and is never overwritten", next_step="name another file"
+            )
+    identity, public = new_custodian_key()
+    key.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(identity)
+    files.replace_file(recipients, public.encode("utf-8"))
 
 
 def make_key(principal: str, key: Path, allowed_signers: Path) -> None:
