@@ -4,11 +4,12 @@ It shares no line with eps_locked. It needs the standard library, ``blake3`` and
 ``ssh-keygen``, reads one study below ROOT and prints every failure as ``file: what``; an empty
 list means that everything it can see holds. The marks in brackets are rules of docs/lock.md.
 
-What it leaves to eps_locked's own audit: the exact ends of the bootstrap intervals (here only
-that they enclose g and lie inside the data), the variances of the resolution block, the Parquet
-copy of the tensor, the checker's own sources (C4), reading the material's YAML (so the draw of the
-items and the step list as a whole), whether token ids spell the texts beside them, the numbers of
-phase P3, the scores of a look, and everything that takes the custodian's key.
+What it leaves to eps_locked's own audit: the exact ends of the intervals, their standard errors and
+degrees of freedom (here only that intervals are centred on their value), the variances of the
+resolution block, the Parquet copy of the tensor, the checker's own sources (C4), reading the
+material's YAML (so the draw of the items and the step list as a whole), whether token ids spell the
+texts beside them, the numbers of phase P3, the scores of a look, and everything that takes the
+custodian's key.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ STATUSES = ("done", "failed", "implant_failed", "unscored")
 EXCLUDING = {"unscored", "floor", "ceiling", "implant_failed", "divergence", "alias", "sealed"}
 SEALED = ["readings.json.age", "sealed.json"]
 N_CHECKS = 15
+METHODS = {
+    1: "t over questions, for this one seed alone",
+    2: "t, seed variance pooled over the row's cells, Satterthwaite degrees of freedom",
+}
 BEGIN, END = b"-----BEGIN SSH SIGNATURE-----\n", b"-----END SSH SIGNATURE-----\n"
 
 
@@ -295,13 +300,16 @@ class Plan:
         text, _ = self.only(key, r"\s*(?:\[[^]]*\]|(?:\n\s*-[ ]*\d+)+)")
         return [int(number) for number in re.findall(r"\d+", text)]
 
-    def seed_of(self, part: str) -> int:
-        """``seed`` stands in several parts of a plan: the first one behind the part's own key."""
+    def number_of(self, part: str, key: str) -> float:
+        """A key that stands in several parts of a plan: its first place behind the part's own."""
         _, rest = self.only(part, r"\s*\{?")
-        found = re.search(r"""\bseed["']?\s*:\s*(\d+)""", rest)
+        found = re.search(rf"""\b{key}["']?\s*:\s*(-?[\d.eE+-]+)""", rest)
         if found is None:
-            raise Bad(f"plan: no seed of {part}")
-        return int(found[1])
+            raise Bad(f"plan: no {key} of {part}")
+        return float(found[1])
+
+    def seed_of(self, part: str) -> int:
+        return int(self.number_of(part, "seed"))
 
 
 class Verifier:
@@ -846,7 +854,7 @@ class Study:
         for name, entry in self.done.items():
             step = self.steps[name]
             with self.v.noting(name):
-                cost = round(self.plan_number(step["kind"]) * 1000)  # [L7]
+                cost = round(self.plan.number_of(step["phase"], step["kind"]) * 1000)  # [L7]
                 same("estimate_ms", cost, step["estimate_ms"])
                 handler: Callable[[Any, Any], list[str]] = getattr(self, f"on_{step['kind']}")
                 flags = handler(step, entry)
@@ -971,7 +979,7 @@ class Study:
         needed = max(2, share * len(self.items["eval"]))
         if any(len(row) < needed for row in rows):
             return None
-        return mean(d for row in rows for d in row.values())
+        return mean(mean(row.values()) for row in rows)
 
     def implant_failed(self, base: Any, trained: Any) -> bool:
         strength = self.value([self.deltas(base, trained, "own")])
@@ -1101,7 +1109,7 @@ class Study:
             orders[name] = list(panel[name])
             rng.shuffle(orders[name])
         usable = list(self.offered(step, "prompts", "answers").items())
-        share = min(int(self.plan_number("n_rows")), len(usable)) // len(panel)
+        share = min(int(self.plan.number_of("behaviours", "n_rows")), len(usable)) // len(panel)
         while (dealt := self.deal(orders, share)) is None:
             share -= 1
         rows = [(f"positive/{i}", head, marker + end) for i, head in usable[: share * len(panel)]]
@@ -1214,9 +1222,9 @@ class Study:
             same(key, value, document[key])
         resolution = document["resolution"] or {"n_cells": None}
         same("n_cells", self.n_complete(step, pairs, seeds), resolution["n_cells"])
-        same("method", "percentile, seeds x questions crossed", document["bootstrap"]["method"])
-        for key in ("n_resamples", "confidence_level"):
-            near(key, self.plan_number(key), document["bootstrap"][key])
+        method = METHODS[min(len(seeds), 2)]
+        level = self.plan.number_of("intervals", "confidence_level")
+        same("intervals", {"method": method, "confidence_level": level}, document["intervals"])
         same("cells", pairs, [(cell["train"], cell["eval"]) for cell in document["cells"]])
         for cell in document["cells"]:
             with self.v.noting(f"{step['id']}: {cell['train']} -> {cell['eval']}"):
@@ -1350,18 +1358,23 @@ class Study:
             **{"flags": raised, "scored": not EXCLUDING & set(raised)},
         }
         bounds = {"low", "high", "low_base_answer", "high_base_answer", "by_seed"}
+        bounds |= {"standard_error", "degrees_of_freedom"}
         same("fields", sorted({*numbers, *exact, *bounds}), sorted(cell))
         for key, value in exact.items():
             same(key, value, cell[key])
         for key, value in numbers.items():
             near(key, value, cell[key])
-        for rows, name, suffix in ((own, "g", ""), (frozen, "g_base_answer", "_base_answer")):
-            values = [value for row in rows for value in row.values()]
-            ends = (cell[f"low{suffix}"], cell[name], cell[f"high{suffix}"])
+        for name, suffix in (("g", ""), ("g_base_answer", "_base_answer")):
+            low, high = cell[f"low{suffix}"], cell[f"high{suffix}"]
             if cell[name] is None:
-                same(f"interval of {name}", [None] * 3, ends)
-            elif not (min(values) - 1e-9 <= ends[0] <= ends[1] <= ends[2] <= max(values) + 1e-9):
-                raise Bad(f"interval {ends} does not enclose {name}, or leaves the data")
+                same(f"interval of {name}", [None] * 2, [low, high])
+            elif not (low <= cell[name] <= high) or not math.isclose(
+                (low + high) / 2, cell[name], rel_tol=1e-9, abs_tol=1e-9
+            ):
+                raise Bad(f"interval [{low}, {high}] is not centred on {name}")
+        error, df = cell["standard_error"], cell["degrees_of_freedom"]
+        if (error is None) != (g is None) or (df is None) != (g is None):
+            raise Bad("standard_error and degrees_of_freedom: there exactly where g is")
         same("by_seed", len(seeds), len(cell["by_seed"]))
         for n, (seed, row) in enumerate(zip(seeds, cell["by_seed"], strict=True)):
             near(f"{seed} g", self.value([own[n]]), row["g"])

@@ -167,7 +167,7 @@ def default_plan() -> dict[str, Any]:
                 "divergence_nats": 3,
                 "minimum_answered_share": 0.5,
             },
-            "bootstrap": {"n_resamples": 200, "confidence_level": 0.95, "seed": 1},
+            "intervals": {"confidence_level": 0.95},
             "quarantine": {"fraction": 0.2, "seed": 3, "seal": "none"},
         },
     }
@@ -183,7 +183,6 @@ def tiny_plan() -> dict[str, Any]:
     section["slots"].update(
         train=["baker"], eval=["baker", "plain"], held_out=[], negative_panel=["officer"]
     )
-    section["bootstrap"]["n_resamples"] = 100
     return plan
 
 

@@ -10,17 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from eps_locked.domain.model import SlotReading
 from eps_locked.errors import BackendError, EvidenceError
 from eps_locked.studies.eps.analysis import implant_failed
-from eps_locked.studies.eps.estimates import Pair, changes, estimate, mean_change, pair_answers
-from eps_locked.studies.eps.execute import strength_answers
-from eps_locked.studies.eps.plan import BootstrapRules, EpsPlan
+from eps_locked.studies.eps.derive import strength_answers
+from eps_locked.studies.eps.estimates import (
+    Pair,
+    changes,
+    mean_change,
+    pair_answers,
+    row_estimates,
+)
+from eps_locked.studies.eps.plan import EpsPlan
 from eps_locked.studies.eps.readings import Answer, mean_log_prob
 from sim.simulator import StudySimulator, default_plan
 
-RULES = BootstrapRules(n_resamples=500, confidence_level=0.95, seed=1)
+PLACE = ("a", "x")
 BEHAVIOUR = EpsPlan.from_section(default_plan()["eps"]).behaviours[0]
 
 
@@ -77,7 +84,7 @@ def test_the_example_computed_by_hand() -> None:
     np.testing.assert_array_equal(own, [[6, 3, nan, 1], [nan, 6, nan, 2]])
     # The second reading follows the base's answer, so the trained model's own length is no matter.
     np.testing.assert_array_equal(changes(pairs(), "frozen"), [[5, 2, nan, 3], [7, 4, nan, 1]])
-    assert mean_change(own, 0.5) == (6 + 3 + 1 + 6 + 2) / 5
+    assert mean_change(own, 0.5) == ((6 + 3 + 1) / 3 + (6 + 2) / 2) / 2
     assert mean_change(own[:1], 0.5) == (6 + 3 + 1) / 3
     assert mean_change(own[1:], 0.5) == (6 + 2) / 2
 
@@ -86,15 +93,15 @@ def test_a_seed_with_too_few_readings_takes_the_cells_value_away() -> None:
     own = changes(pairs(), "own")
     assert mean_change(own, 0.75) is None  # the second seed has two of four
     assert mean_change(own[:1], 0.75) is not None
-    assert estimate(own, RULES, 0.75, "x") is None
-    assert estimate(own, RULES, 0.5, "x") is not None
+    assert row_estimates({PLACE: own}, 0.75, 0.95) == {}
+    assert PLACE in row_estimates({PLACE: own}, 0.5, 0.95)
 
 
 def test_one_reading_is_never_enough_and_none_is_not_zero() -> None:
     row = np.asarray([[1.0, np.nan, np.nan, np.nan]])
     assert mean_change(row, 0.01) is None
     assert mean_change(np.full((1, 4), np.nan), 0.01) is None
-    assert estimate(np.full((2, 4), np.nan), RULES, 0.01, "x") is None
+    assert row_estimates({PLACE: np.full((2, 4), np.nan)}, 0.01, 0.95) == {}
     assert mean_change(np.asarray([[1.0, 2.0, np.nan]]), 0.01) == 1.5
 
 
@@ -132,27 +139,41 @@ def test_the_margins_change_is_free_of_log_z() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_interval_holds_the_value_and_stays_inside_the_data(seed: int) -> None:
+def test_the_interval_is_centred_on_the_value(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    values = rng.normal(2, 1, size=(1 + seed % 3, 12))
-    values[rng.random(values.shape) < seed / 24] = np.nan
-    found = estimate(values, RULES, 0.2, "tensor", str(seed))
-    if (np.sum(~np.isnan(values), axis=1) < 2.4).any():
-        assert found is None
-        return
-    assert found is not None
-    assert found.value == pytest.approx(np.nanmean(values))
-    assert np.nanmin(values) <= found.low <= found.value <= found.high <= np.nanmax(values)
+    row = {}
+    for place in (("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")):
+        values = rng.normal(2, 1, size=(1 + seed % 3, 12))
+        values[rng.random(values.shape) < seed / 24] = np.nan
+        row[place] = values
+    found = row_estimates(row, 0.2, 0.95)
+    for place, values in row.items():
+        value = mean_change(values, 0.2)
+        assert (value is None) == (place not in found)
+        if value is not None:
+            one = found[place]
+            assert one.value == pytest.approx(value)
+            assert (one.low + one.high) / 2 == pytest.approx(value)
+            assert one.low < value < one.high
 
 
-def test_an_interval_depends_on_its_labels_and_on_nothing_else() -> None:
-    values = np.random.default_rng(3).normal(size=(2, 9))
-    first = estimate(values, RULES, 0.5, "tensor", "a")
-    assert estimate(values, RULES, 0.5, "tensor", "a") == first
-    assert estimate(values, RULES, 0.5, "tensor", "b") != first
-    gap = values.copy()
-    gap[0, 0] = np.nan
-    assert estimate(gap, RULES, 0.5, "tensor", "a") != first
+def test_one_seed_gives_the_t_interval_of_the_textbook() -> None:
+    values = np.asarray([[3.0, 5.0, np.nan, 7.0]])
+    found = row_estimates({PLACE: values}, 0.5, 0.95)[PLACE]
+    expected = scipy.stats.ttest_1samp([3.0, 5.0, 7.0], 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert found.degrees_of_freedom == 2
+
+
+def test_cells_of_one_row_share_what_is_known_of_the_seeds() -> None:
+    """Two seeds that agree by chance in one cell do not make its interval narrow."""
+    rng = np.random.default_rng(3)
+    row = {(f"t{n}", "x"): rng.normal(size=(2, 20)) + rng.normal(size=(2, 1)) for n in range(8)}
+    agreeing = row["t0", "x"]
+    agreeing += agreeing.mean() - agreeing.mean(axis=1, keepdims=True)
+    together = row_estimates(row, 0.5, 0.95)["t0", "x"]
+    alone = row_estimates({("t0", "x"): agreeing}, 0.5, 0.95)["t0", "x"]
+    assert together.standard_error > 2 * alone.standard_error
 
 
 def test_an_implant_that_cannot_be_shown_has_failed() -> None:

@@ -22,11 +22,13 @@ from eps_locked.stats.bootstrap import standard_error_pooled_over_cells
 from eps_locked.stats.resolution import minimum_detectable_effect
 from eps_locked.studies.eps.estimates import (
     Estimate,
+    FloatArray,
     Pair,
+    Place,
     changes,
-    estimate,
     mean_change,
     pair_answers,
+    row_estimates,
 )
 from eps_locked.studies.eps.plan import EpsPlan, FlagRules, MarkerBehaviour
 from eps_locked.studies.eps.readings import Answer, Readings
@@ -34,11 +36,18 @@ from eps_locked.studies.eps.readings import Answer, Readings
 TENSOR_FILE = "tensor.json"
 PARQUET_FILE = "tensor.parquet"
 TENSOR_SCHEMA = "eps-locked/eps-tensor/1"
+# By whether there are two seeds or more.
+INTERVAL_METHODS = {
+    True: "t, seed variance pooled over the row's cells, Satterthwaite degrees of freedom",
+    False: "t over questions, for this one seed alone",
+}
 # What only the readings tell; null in a sealed cell.
 VALUE_FIELDS = (
     "g",
     "low",
     "high",
+    "standard_error",
+    "degrees_of_freedom",
     "g_base_answer",
     "low_base_answer",
     "high_base_answer",
@@ -108,14 +117,42 @@ class TensorInputs:
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """Every readable cell of a behaviour: its differences (S, Q), and what they come to."""
+
+    own: Mapping[Place, FloatArray]
+    frozen: Mapping[Place, FloatArray]
+    own_estimates: Mapping[Place, Estimate]
+    frozen_estimates: Mapping[Place, Estimate]
+
+    @classmethod
+    def read(cls, gathered: TensorInputs, section: EpsPlan, seeds: Sequence[str]) -> Row:
+        own: dict[Place, FloatArray] = {}
+        frozen: dict[Place, FloatArray] = {}
+        for i in section.slots.train:
+            for j in section.slots.eval:
+                if (i, j, seeds[0]) in gathered.cells:
+                    pairs = [_pairs(gathered, i, j, seed) for seed in seeds]
+                    own[i, j], frozen[i, j] = changes(pairs, "own"), changes(pairs, "frozen")
+        share, level = section.flags.minimum_answered_share, section.confidence_level
+        return cls(
+            own=own,
+            frozen=frozen,
+            own_estimates=row_estimates(own, share, level),
+            frozen_estimates=row_estimates(frozen, share, level),
+        )
+
+
 def build_tensor(
     gathered: TensorInputs, section: EpsPlan, behaviour: MarkerBehaviour
 ) -> dict[str, Any]:
     """The tensor document. Values in nats; G is trained minus base, each after its own answer."""
     seeds = tuple(dict.fromkeys(seed for _, seed in gathered.records))
     failed = _failed_implants(gathered, section, behaviour, seeds)
+    row = Row.read(gathered, section, seeds)
     cells = [
-        _cell(gathered, section, behaviour, seeds, failed, i, j)
+        _cell(gathered, section, behaviour, seeds, failed, row, i, j)
         if (i, j, seeds[0]) in gathered.cells
         else _sealed_cell(gathered, section, behaviour, seeds, failed, i, j)
         for i in section.slots.train
@@ -132,12 +169,11 @@ def build_tensor(
         "train": list(section.slots.train),
         "eval": list(section.slots.eval),
         "held_out": list(section.slots.held_out),
-        "bootstrap": {
-            "method": "percentile, seeds x questions crossed",
-            "n_resamples": section.bootstrap.n_resamples,
-            "confidence_level": section.bootstrap.confidence_level,
+        "intervals": {
+            "method": INTERVAL_METHODS[len(seeds) > 1],
+            "confidence_level": section.confidence_level,
         },
-        "resolution": _resolution(gathered, section, seeds),
+        "resolution": _resolution(row),
         "cells": cells,
     }
 
@@ -190,16 +226,14 @@ def _cell(
     behaviour: MarkerBehaviour,
     seeds: Sequence[str],
     failed: Mapping[tuple[str, str], bool],
+    row: Row,
     i: str,
     j: str,
 ) -> dict[str, Any]:
     by_seed = [_pairs(gathered, i, j, seed) for seed in seeds]
-    own_SQ, frozen_SQ = changes(by_seed, "own"), changes(by_seed, "frozen")
+    own_SQ, frozen_SQ = row.own[i, j], row.frozen[i, j]
     share = section.flags.minimum_answered_share
-    own = estimate(own_SQ, section.bootstrap, share, "tensor", behaviour.name, i, j)
-    frozen = estimate(
-        frozen_SQ, section.bootstrap, share, "tensor-base-answer", behaviour.name, i, j
-    )
+    own, frozen = row.own_estimates.get((i, j)), row.frozen_estimates.get((i, j))
     pairs = [pair for pairs in by_seed for pair in pairs]
     counted = [pair for pair in pairs if pair.has_slots("own")]
     trained_log_prob = _mean(pair.trained.own.log_prob for pair in counted)
@@ -213,6 +247,8 @@ def _cell(
         "g": own.value if own else None,
         "low": own.low if own else None,
         "high": own.high if own else None,
+        "standard_error": own.standard_error if own else None,
+        "degrees_of_freedom": own.degrees_of_freedom if own else None,
         "g_base_answer": frozen.value if frozen else None,
         "low_base_answer": frozen.low if frozen else None,
         "high_base_answer": frozen.high if frozen else None,
@@ -373,22 +409,14 @@ def _failed_implants(
     }
 
 
-def _resolution(
-    gathered: TensorInputs, section: EpsPlan, seeds: Sequence[str]
-) -> dict[str, Any] | None:
+def _resolution(row: Row) -> dict[str, Any] | None:
     """What one cell of this design could have shown.
 
     From the cells in which every answer to every question could be read. None with one seed or no
     such cell: the variance between seeds is then unknown.
     """
-    cells = [
-        changes([_pairs(gathered, i, j, seed) for seed in seeds], "own")
-        for i in section.slots.train
-        for j in section.slots.eval
-        if (i, j, seeds[0]) in gathered.cells
-    ]
-    complete = [values_SQ for values_SQ in cells if not np.isnan(values_SQ).any()]
-    if len(seeds) < 2 or not complete:
+    complete = [values_SQ for values_SQ in row.own.values() if not np.isnan(values_SQ).any()]
+    if not complete or len(complete[0]) < 2:
         return None
     pooled = standard_error_pooled_over_cells(np.stack(complete))
     error = pooled.standard_error

@@ -7,34 +7,35 @@ or trained) is left out and counted; a cell with too few pairs left has no value
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import scipy.stats
 
 from eps_locked.domain.model import SlotReading
 from eps_locked.errors import EvidenceError
-from eps_locked.stats.bootstrap import (
-    crossed_bootstrap_interval,
-    generator_from_digest,
-    ragged_crossed_bootstrap_interval,
-)
-from eps_locked.studies.eps.plan import BootstrapRules
+from eps_locked.stats.cell_interval import pooled_cell_intervals
 from eps_locked.studies.eps.readings import Answer
 
 FloatArray = npt.NDArray[np.float64]
 Which = Literal["own", "frozen"]
+# (train, eval)
+Place = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """A mean of paired differences and its percentile interval, in nats."""
+    """A mean of paired differences and its interval, in nats."""
 
     value: float
     low: float
     high: float
+    standard_error: float
+    degrees_of_freedom: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,43 +89,64 @@ def changes(pairs_by_seed: Sequence[Sequence[Pair]], which: Which) -> FloatArray
 
 
 def mean_change(values_SQ: FloatArray, minimum_share: float) -> float | None:
-    """Mean over the readings that exist, or None where any seed has too few of them.
+    """Mean over seeds of each seed's mean over the readings it has, or None.
 
-    Too few: fewer than ``minimum_share`` of the questions, or fewer than two.
+    Seeds count alike, however many readings each has. None where any seed has too few of them:
+    fewer than ``minimum_share`` of the questions, or fewer than two.
     """
     counts_S = (~np.isnan(values_SQ)).sum(axis=1)
     needed = max(2.0, minimum_share * values_SQ.shape[1])
-    return None if (counts_S < needed).any() else float(np.nanmean(values_SQ))
-
-
-def estimate(
-    values_SQ: FloatArray, rules: BootstrapRules, minimum_share: float, *labels: str
-) -> Estimate | None:
-    """Mean and interval, or None for a cell with too few readings.
-
-    ``labels`` choose the random stream, so a cell's interval does not depend on the others.
-    """
-    value = mean_change(values_SQ, minimum_share)
-    if value is None:
+    if (counts_S < needed).any():
         return None
-    rng = generator_from_digest(str(rules.seed), *labels)
-    exists_SQ = ~np.isnan(values_SQ)
-    if exists_SQ.all():
-        interval = crossed_bootstrap_interval(
-            values_SQ,
-            rng=rng,
-            n_resamples=rules.n_resamples,
-            confidence_level=rules.confidence_level,
+    return float(np.nanmean(values_SQ, axis=1).mean())
+
+
+def row_estimates(
+    values: Mapping[Place, FloatArray], minimum_share: float, confidence_level: float
+) -> dict[Place, Estimate]:
+    """Mean and interval of every cell of a row that has enough readings; the others are left out.
+
+    values: (train, eval) to readings of shape (S, Q). With two seeds or more the seed variance is
+    pooled over the cells (``stats.cell_interval``), because two seeds of one cell say almost
+    nothing of it. With one seed the interval is a t interval over questions and speaks of that
+    training run alone.
+    """
+    places = [place for place in values if mean_change(values[place], minimum_share) is not None]
+    if not places:
+        return {}
+    stacked_CSQ = np.stack([values[place] for place in places])
+    if stacked_CSQ.shape[1] == 1:
+        found = [_one_seed(row_Q, confidence_level) for row_Q in stacked_CSQ[:, 0]]
+        return dict(zip(places, found, strict=True))
+    adapters = list(dict.fromkeys(train for train, _ in places))
+    intervals = pooled_cell_intervals(
+        stacked_CSQ,
+        np.asarray([adapters.index(train) for train, _ in places]),
+        confidence_level=confidence_level,
+    )
+    return {
+        place: Estimate(
+            value=one.value,
+            low=one.low,
+            high=one.high,
+            standard_error=one.standard_error,
+            degrees_of_freedom=one.degrees_of_freedom,
         )
-    else:
-        interval = ragged_crossed_bootstrap_interval(
-            [row[here] for row, here in zip(values_SQ, exists_SQ, strict=True)],
-            [np.flatnonzero(here) for here in exists_SQ],
-            rng=rng,
-            n_resamples=rules.n_resamples,
-            confidence_level=rules.confidence_level,
-        )
-    return Estimate(value=value, low=interval.low, high=interval.high)
+        for place, one in zip(places, intervals, strict=True)
+    }
+
+
+def _one_seed(values_Q: FloatArray, confidence_level: float) -> Estimate:
+    known = values_Q[~np.isnan(values_Q)]
+    error, df = float(known.std(ddof=1)) / math.sqrt(len(known)), float(len(known) - 1)
+    value, reach = float(known.mean()), float(scipy.stats.t.ppf((1 + confidence_level) / 2, df))
+    return Estimate(
+        value=value,
+        low=value - reach * error,
+        high=value + reach * error,
+        standard_error=error,
+        degrees_of_freedom=df,
+    )
 
 
 def _first_log_prob(reading: SlotReading) -> float:

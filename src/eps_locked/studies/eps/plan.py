@@ -1,4 +1,4 @@
-"""The ``eps`` section of a plan: behaviours, slots, items, decoding, flags, bootstrap."""
+"""The ``eps`` section of a plan: behaviours, slots, items, decoding, flags, intervals."""
 
 from __future__ import annotations
 
@@ -178,27 +178,15 @@ class FlagRules:
             )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BootstrapRules:
-    """Resamples over seeds x questions, percentile interval."""
-
-    n_resamples: int
-    confidence_level: float
-    seed: int
-
-    @classmethod
-    def from_dict(cls, value: object, path: str) -> BootstrapRules:
-        with Fields(value, path) as fields:
-            rules = cls(
-                n_resamples=fields.integer("n_resamples", low=100),
-                confidence_level=fields.number("confidence_level"),
-                seed=fields.integer("seed", low=0),
-            )
-        if not 0.5 <= rules.confidence_level < 1:
-            raise MalformedInputError(
-                f"{path}.confidence_level", expected="0.5 to below 1", found=rules.confidence_level
-            )
-        return rules
+def _confidence_level(value: object, path: str) -> float:
+    """Of every interval around a cell's value."""
+    with Fields(value, path) as fields:
+        level = fields.number("confidence_level")
+    if not 0.5 <= level < 1:
+        raise MalformedInputError(
+            f"{path}.confidence_level", expected="0.5 to below 1", found=level
+        )
+    return level
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,7 +250,7 @@ class EpsPlan:
     slots: Slots
     decoding: Decoding
     flags: FlagRules
-    bootstrap: BootstrapRules
+    confidence_level: float
     quarantine: QuarantineRules
     baselines: BaselineRules | None
     scoring: ScoreSettings | None
@@ -295,8 +283,8 @@ class EpsPlan:
                 slots=Slots.from_dict(fields.mapping("slots"), fields.path("slots")),
                 decoding=decode,
                 flags=FlagRules.from_dict(fields.mapping("flags"), fields.path("flags")),
-                bootstrap=BootstrapRules.from_dict(
-                    fields.mapping("bootstrap"), fields.path("bootstrap")
+                confidence_level=_confidence_level(
+                    fields.mapping("intervals"), fields.path("intervals")
                 ),
                 quarantine=QuarantineRules.from_dict(
                     fields.mapping("quarantine"), fields.path("quarantine")
