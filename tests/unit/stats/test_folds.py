@@ -155,9 +155,7 @@ def test_pairs_agree_with_leave_p_groups_out_over_contexts(groups):
     for kept, held in LeavePGroupsOut(n_groups=2).split(contexts, groups=labels):
         fit = np.isin(train, kept) & np.isin(evaluated, kept)
         between = (
-            np.isin(train, held)
-            & np.isin(evaluated, held)
-            & (labels[train] != labels[evaluated])
+            np.isin(train, held) & np.isin(evaluated, held) & (labels[train] != labels[evaluated])
         )
         pair = tuple(int(label) for label in np.unique(labels[held]))
         assert (pair in ours) == between.any()
