@@ -19,7 +19,7 @@ from typing import BinaryIO
 import blake3
 
 from eps_locked.canonical import DIGEST_PREFIX
-from eps_locked.errors import BackendError, MalformedInputError, RefusedError
+from eps_locked.errors import BackendError, EpsLockedError, MalformedInputError, RefusedError
 
 __all__ = [
     "append_line",
@@ -157,7 +157,7 @@ def publish_folder(path: Path, contents: Mapping[str, bytes]) -> None:
             write_point(path, "rename")
             os.rename(temporary, path)
             _sync_folder(path.parent)
-        except OSError:
+        except (OSError, EpsLockedError):
             shutil.rmtree(temporary, ignore_errors=True)
             raise
 

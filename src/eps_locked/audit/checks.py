@@ -405,8 +405,10 @@ def _check_layout(run: RunFolder, check: Check) -> None:
         check.failures.append(f"{run.folder}: expected a run folder, found none")
         return
     for path in sorted(run.folder.iterdir()):
-        # Verdicts do not count: the same run is to get the same verdict each time.
-        check.n_examined += path.name != "verdicts"
+        # Verdicts, what lies aside and empty folders do not count: the same run is to get the same
+        # verdict each time, also from a copy that dropped empty folders.
+        is_empty = path.is_dir() and not any(path.iterdir())
+        check.n_examined += path.name not in ("verdicts", "aside") and not is_empty
         if path.name == "running.json":
             check.failures.append(
                 f"{path}: expected no step in progress, found the note of one; "

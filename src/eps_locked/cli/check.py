@@ -102,11 +102,22 @@ def report_command(name: str, root: Path) -> None:
     click.echo(f"report: {path.relative_to(workspace.root)}")
 
 
+def report_contents(audited: AuditedRun) -> dict[str, bytes]:
+    """The report's files by name, with what the open cells score where the plan computes it."""
+    from eps_locked.report.page import report_files
+    from eps_locked.studies.eps.scores import FinishedRun
+
+    scores = None
+    if audited.complete and audited.frozen is not None and audited.history is not None:
+        finished = FinishedRun(frozen=audited.frozen, run=audited.run, history=audited.history)
+        if finished.section.scoring is not None:
+            scores = finished.open_scores()
+    return report_files(audited, scores)
+
+
 def write_report(workspace: Workspace, audited: AuditedRun) -> Path:
     """The page's path; reports are derived and may be written again."""
-    from eps_locked.report.page import report_files
-
     folder = workspace.root / "reports" / audited.name
-    for relative, data in report_files(audited).items():
+    for relative, data in report_contents(audited).items():
         files.replace_file(folder / relative, data)
     return folder / "index.html"

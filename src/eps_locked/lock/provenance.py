@@ -60,7 +60,8 @@ def _tree(root: Path, prefix: str) -> dict[str, str]:
         relative = path.relative_to(root)
         if "__pycache__" in relative.parts or not path.is_file():
             continue
-        if prefix == "eps_locked" and relative.parts[0] == "schemas":
+        # Copies that a wheel carries inside the package, and a checkout elsewhere.
+        if prefix == "eps_locked" and relative.parts[0] in ("schemas", "for_auditors"):
             continue
         found[f"{prefix}/{relative.as_posix()}"] = digest_bytes(read_bytes(path))
     if not found:
