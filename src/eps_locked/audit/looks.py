@@ -24,6 +24,7 @@ from eps_locked.lock.workspace import FrozenManifest, RunFolder
 
 def check_looks(run: RunFolder, frozen: FrozenManifest, history: History, check: Check) -> None:
     """Every submission, every look and every result. Artifacts were found whole before (C8)."""
+    check.n_examined += 1  # the ledger itself: that it has no look is a finding too
     for submission in history.submissions:
         with Noting(check):
             _check_submission(run, frozen, submission)
