@@ -38,10 +38,35 @@ run-phase NAME PHASE *ARGS:
 check-evidence NAME *ARGS:
     @eps-locked check-evidence "$@"
 
+# Score a metric (a predictor file) on the open cells, beside the shipped baselines.
+[no-exit-message]
+score NAME METRIC *ARGS:
+    @name=$1 metric=$2; shift 2; eps-locked score "$name" --predictor "$metric" "$@"
+
+# Freeze a metric's predictions as a submission.
+[no-exit-message]
+submit NAME METRIC *ARGS:
+    @eps-locked submit "$@"
+
+# Look at a submission (its number) on the sealed cells; counted; needs the custodian's key.
+[no-exit-message]
+final-test NAME SUBMISSION *ARGS:
+    @eps-locked final-test "$@"
+
 # Write the report of a checked run.
 [no-exit-message]
 report NAME *ARGS:
     @eps-locked report "$@"
+
+# Write bundles/NAME: a folder that an outsider can verify offline.
+[no-exit-message]
+bundle NAME *ARGS:
+    @eps-locked bundle "$@"
+
+# Verify the folder of a bundle: checksums, evidence, every study in it.
+[no-exit-message]
+audit FOLDER *ARGS:
+    @eps-locked audit "$@"
 
 # Any eps-locked command, for example `./eps cli status demo`.
 [no-exit-message]
@@ -50,7 +75,7 @@ cli *ARGS:
 
 # Remove what the demo made: its run, its manifest, its throw-away keys.
 clean-demo:
-    rm -rf .demo runs/demo runs/demo-* manifests/demo manifests/demo-*
+    rm -rf .demo runs/demo runs/demo-* manifests/demo manifests/demo-* bundles/demo reports/demo
 
 # Check, then run the tests (arguments go to pytest).
 [no-exit-message]
