@@ -1,0 +1,1 @@
+"""An example metric for eps_locked; see metric.py."""

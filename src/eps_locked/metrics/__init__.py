@@ -1,0 +1,1 @@
+"""Metrics: what they see, how their materials are exported, and the box they run in."""
