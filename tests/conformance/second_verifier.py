@@ -38,6 +38,8 @@ KINDS = {"open", "step", "aborted", "amendment", "close", "submission", "look", 
 STATUSES = ("done", "failed", "implant_failed", "unscored")
 EXCLUDING = {"unscored", "floor", "ceiling", "implant_failed", "divergence", "alias", "sealed"}
 SEALED = ["readings.json.age", "sealed.json"]
+# Kinds of phase P3, whose numbers are not looked at here.
+BASELINES = {"activations", "divergence", "elicitation", "projection", "baselines"}
 N_CHECKS = 15
 METHODS = {
     1: "t over questions, for this one seed alone",
@@ -856,6 +858,8 @@ class Study:
             with self.v.noting(name):
                 cost = round(self.plan.number_of(step["phase"], step["kind"]) * 1000)  # [L7]
                 same("estimate_ms", cost, step["estimate_ms"])
+                if step["kind"] in BASELINES:
+                    continue
                 handler: Callable[[Any, Any], list[str]] = getattr(self, f"on_{step['kind']}")
                 flags = handler(step, entry)
                 same("flags", flags, entry["flags"])

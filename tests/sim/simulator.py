@@ -173,6 +173,57 @@ def default_plan() -> dict[str, Any]:
     }
 
 
+def scored_plan() -> dict[str, Any]:
+    """Four train contexts, seven eval contexts, baselines (P3) and scores: for looks in full."""
+    plan = default_plan()
+    plan["phases"]["P3"] = {
+        "gpu_hours": 0.5,
+        "step_seconds": {
+            "activations": 1,
+            "divergence": 1,
+            "elicitation": 1,
+            "projection": 1,
+            "baselines": 1,
+        },
+    }
+    plan["analyses"] = ["tensor", "scores", "final_test"]
+    section = plan["eps"]
+    train = ["baker", "polite", "plain", "told"]
+    section["slots"].update(train=train, eval=[*train, "formal", "sailor", "brief"])
+    section["slots"]["held_out"] = ["formal"]
+    section["flags"].update(floor_delta=0)
+    section["behaviours"][0]["implant_threshold"] = 0.1
+    samples = {"n_samples": 1, "max_new_tokens": 8, "temperature": 1}
+    section["baselines"] = {
+        "layer_depth": [22, 28],
+        "activations": {"n_items": 6, "pca_components": 3, "shrinkage": 0.2},
+        "divergence": {"n_items": 2, **samples},
+        "persona": {"n_pairs": 1, "n_questions": 1, **samples, "n_rows": 4},
+        "ngram": 3,
+        "seed": 9,
+    }
+    section["scoring"] = {
+        "n_resamples": 100,
+        "n_permutations": 23,
+        "n_part_permutations": 23,
+        "n_combiner_permutations": 19,
+        "confidence_level": 0.95,
+        "alpha": 0.05,
+        "minimum_cells": 6,
+        "seed": 4,
+    }
+    return plan
+
+
+def scored_contexts() -> list[dict[str, Any]]:
+    question = ("user", "{question}")
+    return [
+        *default_contexts(),
+        context("sailor", "persona", ("system", "You are a sailor on a long journey."), question),
+        context("brief", "rephrasing", ("user", "{question} Be brief.")),
+    ]
+
+
 def tiny_plan() -> dict[str, Any]:
     """One train context, two eval contexts, one seed: 11 steps, for loops over every write."""
     plan = default_plan()
@@ -399,9 +450,9 @@ class StudySimulator:
         return audit_run(self.workspace, NAME, code=self.code, rederive=EpsRederiver())
 
     def run_all(self) -> str:
-        """Freeze, authorize and run both phases; returns the results digest of the last."""
+        """Freeze, authorize and run every phase; returns the results digest of the last."""
         self.freeze()
-        for phase in ("P0", "P1"):
+        for phase in self.plan["phases"]:
             self.authorize(phase)
             results = self.run(phase)
         assert results is not None

@@ -221,6 +221,14 @@ class QuarantineRules:
         return rules
 
 
+# Which shipped baseline plays which part in the multiplicative combiner.
+COMBINER_ROLES = {
+    "source_prior": "source_prior",
+    "bystander_prior": "bystander_prior",
+    "gate": "gaussian_kl",
+}
+
+
 def score_settings(value: object, path: str) -> ScoreSettings:
     """How metrics are scored: every number of it is frozen with the plan."""
     with Fields(value, path) as fields:
@@ -233,6 +241,7 @@ def score_settings(value: object, path: str) -> ScoreSettings:
             alpha=fields.number("alpha", above=0, below=1),
             minimum_cells=fields.integer("minimum_cells", low=6),
             seed=fields.integer("seed", low=0),
+            roles=COMBINER_ROLES,
         )
 
 
