@@ -20,9 +20,11 @@ from eps_locked.errors import EvidenceError
 from eps_locked.lock.gate import read_authorization
 from eps_locked.lock.history import History
 from eps_locked.lock.ledger import ChainReader
+from eps_locked.lock.looks import RESULT_FILE
 from eps_locked.lock.record import verify_amendments
 from eps_locked.lock.strict_yaml import parse_yaml
 from eps_locked.lock.workspace import FrozenManifest
+from eps_locked.report.marks import is_sealed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +66,9 @@ class RunEvidence:
     amendments: tuple[Amendment, ...]
     entries: tuple[Entry, ...]
     tensors: tuple[TensorArtifact, ...]
+    submissions: tuple[Mapping[str, Any], ...]
+    looks: tuple[Mapping[str, Any], ...]
+    recipients: str | None
 
     @property
     def manifest(self) -> Manifest:
@@ -106,21 +111,26 @@ def gather(audited: AuditedRun) -> RunEvidence:
         )
     signers = frozen.read("frozen/allowed_signers")
     entries = _entries(audited)
+    split = _frozen_json(frozen, "split")
+    plan = parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
     return RunEvidence(
         audited=audited,
         frozen=frozen,
         history=history,
-        plan=parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml"),
+        plan=plan,
         contexts=_frozen_json(frozen, "contexts")["contexts"],
-        split=_frozen_json(frozen, "split"),
+        split=split,
         sessions=_sessions(audited, entries, signers),
         amendments=verify_amendments(audited.run, history, frozen, signers),
         entries=entries,
         tensors=tuple(
-            _tensor(audited, history, step.id)
+            _tensor(audited, history, split, step.id)
             for step in history.terms.steps.values()
             if step.kind == "tensor"
         ),
+        submissions=_submissions(entries, history),
+        looks=_looks(audited, entries, history),
+        recipients=_recipients(frozen, plan),
     )
 
 
@@ -128,6 +138,12 @@ def _frozen_json(frozen: FrozenManifest, name: str) -> dict[str, Any]:
     relative = f"frozen/{name}.json"
     value: dict[str, Any] = decode(frozen.read(relative), thing=relative)
     return value
+
+
+def _recipients(frozen: FrozenManifest, plan: Mapping[str, Any]) -> str | None:
+    """The frozen file of the custodian's public keys; None where the plan seals nothing."""
+    relative = plan[plan["study"]]["quarantine"].get("recipients")
+    return None if relative is None else frozen.read(f"frozen/sources/{relative}").decode("utf-8")
 
 
 def _entries(audited: AuditedRun) -> tuple[Entry, ...]:
@@ -170,15 +186,88 @@ def _sessions(
     return tuple(sessions)
 
 
-def _tensor(audited: AuditedRun, history: History, step: str) -> TensorArtifact:
+def require_sealed(tensor: Mapping[str, Any], split: Mapping[str, Any], step: str) -> None:
+    """Raises EvidenceError for a cell that the manifest sealed and the tensor shows."""
+    if split["seal"] == "none":
+        return
+    for cell in tensor["cells"]:
+        fate = split["cells"][f"{tensor['behaviour']}/{cell['train']}/{cell['eval']}"]
+        if fate in ("held_out", "quarantined") and not is_sealed(cell):
+            raise EvidenceError(
+                f"{step}: cell {cell['train']} -> {cell['eval']}",
+                expected=f"a sealed cell, since the manifest lists it as {fate}",
+                found="a cell in plain text",
+                next_step="treat the cell as seen; the seal of this run is broken",
+            )
+
+
+def _tensor(
+    audited: AuditedRun, history: History, split: Mapping[str, Any], step: str
+) -> TensorArtifact:
     data = audited.artifact(step, "tensor")["tensor.json"]
     digest = history.done[step].outputs["tensor"].digest.partition(":")[2]
     source = history.terms.steps[step].inputs["headroom"].removeprefix(STEP_REF).partition("#")[0]
     headroom = decode(audited.artifact(source, "headroom")["record.json"], thing=source)
+    document = decode(data, thing=f"{step}: tensor.json")
+    require_sealed(document, split, step)
     return TensorArtifact(
         step=step,
-        document=decode(data, thing=f"{step}: tensor.json"),
+        document=document,
         base=headroom["base_log_prob"],
         data=data,
         path=f"runs/{audited.name}/artifacts/{digest}/tensor.json",
     )
+
+
+def _submissions(entries: tuple[Entry, ...], history: History) -> tuple[Mapping[str, Any], ...]:
+    """Every frozen submission as plain values, and when it was frozen."""
+    times = [entry.at for entry in entries if entry.kind == "submission"]
+    return tuple(
+        {
+            "number": body.number,
+            "at": at,
+            "author": body.author,
+            "metric": body.metric,
+            "track": body.track,
+            "digest": body.submission.digest,
+            "looks_before_by_author": body.looks_before["author"],
+            "looks_before_by_anybody": body.looks_before["any"],
+        }
+        for at, body in zip(times, history.submissions, strict=True)
+    )
+
+
+def _looks(
+    audited: AuditedRun, entries: tuple[Entry, ...], history: History
+) -> tuple[Mapping[str, Any], ...]:
+    """Every look with how it ended; one that never ended was cut short and counts all the same.
+
+    ``result`` is the final score document, or None where the look gave no score.
+    """
+    times = [entry.at for entry in entries if entry.kind == "look"]
+    looks = []
+    for at, body in zip(times, history.looks, strict=True):
+        submission = history.submissions[body.submission - 1]
+        ended = history.scores.get(body.number)
+        artifact = None if ended is None else ended.result
+        result = None
+        if artifact is not None:
+            data = audited.run.artifact_file(artifact, RESULT_FILE)
+            result = decode(data, thing=f"look {body.number}: {RESULT_FILE}")["scores"]
+        looks.append(
+            {
+                "number": body.number,
+                "at": at,
+                "submission": body.submission,
+                "author": submission.author,
+                "metric": submission.metric,
+                "track": submission.track,
+                "informed": body.informed,
+                "verdict": body.verdict,
+                "status": "aborted" if ended is None else ended.status,
+                "reason": "cut short: no end was recorded" if ended is None else ended.reason,
+                "digest": None if artifact is None else artifact.digest,
+                "result": result,
+            }
+        )
+    return tuple(looks)

@@ -7,10 +7,12 @@ from itertools import pairwise
 from eps_locked.report.html import Child, Html, join, scroller, tag
 from eps_locked.report.marks import (
     ALL_MARKS,
+    SEALED,
     Cell,
     Tensor,
     cell_marks,
     interval,
+    is_sealed,
     letters,
     mark_counts,
     percent,
@@ -19,6 +21,7 @@ from eps_locked.report.marks import (
 )
 from eps_locked.report.tables import families, grid
 
+CELLS_FILE = "cells.csv"
 Colour = tuple[int, int, int]
 # Blue for less, orange for more, white at 0: told apart under every common colour blindness, and
 # by lightness alone towards the ends. Each half is (position from 0 to 1, colour).
@@ -39,8 +42,12 @@ _DARK: Colour = (0, 0, 0)
 _LIGHT: Colour = (255, 255, 255)
 
 
-def heat_map(tensor: Tensor, *, second: bool, caption: Child) -> Html:
-    """The table. ``second`` shows the reading after the base's answer instead of the primary."""
+def heat_map(tensor: Tensor, *, second: bool, caption: Child, after: str) -> Html:
+    """The table. ``second`` shows the reading after the base's answer instead of the primary.
+
+    Every cell can be reached by the Tab key; a link before them, seen when it is reached itself,
+    leads past them to the element ``after``.
+    """
     key = "g_base_answer" if second else "g"
     scale = colour_scale(tensor)
     cells = grid(tensor)
@@ -81,7 +88,22 @@ def heat_map(tensor: Tensor, *, second: bool, caption: Child) -> Html:
         ),
         tag("tr", [_column_head(tensor, name, first=name in starts) for name in names]),
     )
-    return scroller(tag("table", tag("caption", tag("span", caption)), head, bodies, class_="heat"))
+    link = tag("a", "CSV", href=CELLS_FILE, class_="csv", aria_label=f"this table: {CELLS_FILE}")
+    return join(
+        tag("a", f"Skip the {len(cells)} cells of this map", href=f"#{after}", class_="skip"),
+        scroller(
+            tag(
+                "table",
+                tag("caption", tag("span", caption, " ", link)),
+                head,
+                bodies,
+                class_="heat",
+                data_csv=CELLS_FILE,
+                data_where_behaviour=tensor["behaviour"],
+                data_value=key,
+            )
+        ),
+    )
 
 
 def legend(tensor: Tensor) -> Html:
@@ -112,6 +134,7 @@ def legend(tensor: Tensor) -> Html:
         for mark in ALL_MARKS
     ]
     out = tag("span", "(+1.2)", class_="swatch out")
+    sealed = tag("span", SEALED, class_="swatch sealed")
     return tag(
         "div",
         tag("p", tag("b", f"Colour, {tensor['unit']}"), class_="small"),
@@ -120,6 +143,8 @@ def legend(tensor: Tensor) -> Html:
             "p",
             out,
             " hatched and in parentheses: not scored. ",
+            sealed,
+            " crossed (dashed in print) and without a number: sealed. ",
             "Point at a cell, tap it, or reach it with the Tab key to read all of it.",
             class_="small",
         ),
@@ -130,7 +155,7 @@ def legend(tensor: Tensor) -> Html:
 
 def colour_scale(tensor: Tensor) -> float:
     """The value, in either reading, at which the palette ends; the same for both heat maps."""
-    values = (c[key] for c in tensor["cells"] for key in ("g", "g_base_answer"))
+    values = (c.get(key) for c in tensor["cells"] for key in ("g", "g_base_answer"))
     return max([0.1, *(abs(float(value)) for value in values if value is not None)])
 
 
@@ -159,7 +184,11 @@ def contrast(one: Colour, two: Colour) -> float:
 
 def hover(tensor: Tensor, cell: Cell) -> str:
     """All of a cell in words, one thing a line."""
-    level = percent(tensor["bootstrap"]["confidence_level"])
+    marks = [f"{mark.letter}  {mark.name}: {mark.meaning}" for mark in cell_marks(cell)]
+    place = f"families {cell['train_family']} → {cell['eval_family']}; split {cell['split']}"
+    if is_sealed(cell):
+        return "\n".join([f"{cell['train']} → {cell['eval']}", SEALED, place, *marks])
+    level = percent(tensor["intervals"]["confidence_level"])
     seeds = ", ".join(f"{one['seed']}: {signed(one['g'], 2)}" for one in cell["by_seed"])
     cut = f", {cell['n_truncated']} left out: cut short" if cell["n_truncated"] else ""
     lines = [
@@ -175,9 +204,9 @@ def hover(tensor: Tensor, cell: Cell) -> str:
         f"second reading {signed(cell['g_base_answer'], 2)} "
         f"{interval(cell['low_base_answer'], cell['high_base_answer'], 2)}".rstrip(),
         f"answers with the marker {cell['emission_rate'] * 100:.0f} %",
-        f"families {cell['train_family']} → {cell['eval_family']}; split {cell['split']}",
+        place,
         "scored" if cell["scored"] else "not scored",
-        *(f"{mark.letter}  {mark.name}: {mark.meaning}" for mark in cell_marks(cell)),
+        *marks,
     ]
     if cell["alias_of"] is not None:
         lines.append(f"same tokens as {cell['alias_of']}")
@@ -185,18 +214,19 @@ def hover(tensor: Tensor, cell: Cell) -> str:
 
 
 def _cell(tensor: Tensor, cell: Cell, key: str, scale: float, *, first: bool) -> Html:
-    value = typeset(cell[key])
+    sealed = is_sealed(cell)
+    value = typeset(cell.get(key))
     kinds = [
         "first" if first else "",
-        "" if cell["scored"] else "out",
+        SEALED if sealed else "" if cell["scored"] else "out",
         cell["split"] if cell["split"] in ("diagonal", "quarantined") else "",
     ]
     return tag(
         "td",
-        tag("span", value if cell["scored"] else f"({value})"),
+        tag("span", SEALED if sealed else value if cell["scored"] else f"({value})"),
         tag("i", letters(cell)),
         class_=" ".join(filter(None, kinds)) or None,
-        style=_style(cell[key], scale),
+        style=None if sealed else _style(cell[key], scale),
         title=hover(tensor, cell),
         tabindex=0,
     )

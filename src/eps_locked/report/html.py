@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 
 
@@ -47,46 +47,11 @@ def code(text: str) -> Html:
     return tag("code", text)
 
 
-def table(
-    head: Sequence[str],
-    rows: Sequence[Sequence[Child]],
-    *,
-    caption: Child = None,
-    numeric: Iterable[int] = (),
-    wide: Iterable[int] = (),
-) -> Html:
-    """A table in a container that scrolls by itself; the first column is each row's header.
-
-    ``numeric`` columns are aligned right; ``wide`` ones hold sentences and may break lines.
-    """
-    kinds = {**dict.fromkeys(numeric, "num"), **dict.fromkeys(wide, "wide")}
-
-    def cell(number: int, child: Child) -> Html:
-        if number == 0:
-            return tag("th", child, scope="row", class_=kinds.get(0))
-        return tag("td", child, class_=kinds.get(number))
-
-    return scroller(
-        tag(
-            "table",
-            tag("caption", tag("span", caption)) if caption is not None else None,
-            tag(
-                "thead",
-                tag(
-                    "tr",
-                    [
-                        tag("th", text, scope="col", class_=kinds.get(n))
-                        for n, text in enumerate(head)
-                    ],
-                ),
-            ),
-            tag("tbody", [tag("tr", [cell(n, c) for n, c in enumerate(row)]) for row in rows]),
-        )
-    )
-
-
-def scroller(content: Html) -> Html:
-    return tag("div", content, class_="scroll")
+def scroller(content: Html, label: str | None = None) -> Html:
+    """A box that scrolls by itself; with a label, the keyboard reaches and scrolls it too."""
+    if label is None:
+        return tag("div", content, class_="scroll")
+    return tag("div", content, class_="scroll", tabindex=0, role="group", aria_label=label)
 
 
 def pairs(rows: Iterable[tuple[str, Child]]) -> Html:
@@ -95,4 +60,8 @@ def pairs(rows: Iterable[tuple[str, Child]]) -> Html:
 
 
 def section(identifier: str, title: str, *children: Child) -> Html:
-    return tag("section", tag("h2", title), *children, id=identifier)
+    """A part of the page with its heading; screen readers list it by that."""
+    heading = f"{identifier}-heading"
+    return tag(
+        "section", tag("h2", title, id=heading), *children, id=identifier, aria_labelledby=heading
+    )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eps_locked.errors import MalformedInputError
+from eps_locked.errors import EvidenceError, MalformedInputError
 
 Tensor = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -26,7 +26,14 @@ class Mark:
     excludes: bool = False
 
 
+SEALED = "sealed"
 FLAG_MARKS: Mapping[str, Mark] = {
+    SEALED: Mark(
+        letter="S",
+        name=SEALED,
+        meaning="encrypted to the custodian's key when it was made; no number of it is here",
+        excludes=True,
+    ),
     "unscored": Mark(
         letter="N",
         name="no value",
@@ -93,19 +100,36 @@ SPLIT_MARKS: Mapping[str, Mark] = {
         letter="q", name="quarantined", meaning="a cell drawn at the freeze to be set apart"
     ),
 }
+# What a number would be read from. A sealed cell carries none of these, neither whole nor by seed.
+_VALUES = (
+    "g",
+    "low",
+    "high",
+    "standard_error",
+    "degrees_of_freedom",
+    "g_base_answer",
+    "low_base_answer",
+    "high_base_answer",
+    "base_log_prob",
+    "trained_log_prob",
+    "first_token_change",
+    "margin_change",
+    "emission_rate",
+    "n",
+    "n_truncated",
+)
+# Flags that are read off a value: beside "sealed" they would tell what the seal hides.
+_TELLING = frozenset({"unscored", "ceiling", "floor", "divergence", "later_tokens"})
 ALL_MARKS = (*SPLIT_MARKS.values(), *FLAG_MARKS.values())
-
-# Share of simulated experiments in which the nominal 95 % interval held the truth, by number of
-# seeds, where seeds, questions and residuals vary alike: the figures of stats/bootstrap.py.
-_SIMULATED_COVERAGE = {2: 69, 3: 80, 6: 88}
 
 
 def cell_marks(cell: Cell) -> tuple[Mark, ...]:
     """The marks of a cell: its place in the split, then its flags, in legend order.
 
     Raises MalformedInputError for a flag or a split this report has no words for: a warning that
-    nobody can read must not pass as none.
+    nobody can read must not pass as none. Raises EvidenceError where ``is_sealed`` does.
     """
+    is_sealed(cell)
     where = f"cell {cell['train']} -> {cell['eval']}"
     for known, found, field in (
         (FLAG_MARKS, set(cell["flags"]), "flags"),
@@ -121,6 +145,30 @@ def cell_marks(cell: Cell) -> tuple[Mark, ...]:
             )
     place = [mark for split, mark in SPLIT_MARKS.items() if cell["split"] == split]
     return (*place, *(mark for flag, mark in FLAG_MARKS.items() if flag in cell["flags"]))
+
+
+def is_sealed(cell: Cell) -> bool:
+    """Whether the cell's values lie encrypted.
+
+    Raises EvidenceError for a sealed cell that carries a value: a page that prints it, or colours
+    by it, would break the seal.
+    """
+    if SEALED not in cell["flags"]:
+        return False
+    told = [key for key in _VALUES if cell.get(key) is not None]
+    told += [
+        key for one in cell.get("by_seed") or () for key in _VALUES if one.get(key) is not None
+    ]
+    told += sorted(_TELLING & set(cell["flags"]))
+    if told or cell["scored"]:
+        raise EvidenceError(
+            f"cell {cell['train']} -> {cell['eval']}",
+            problem="is marked sealed and tells what the seal hides",
+            expected="no value",
+            found=told[0] if told else "scored",
+            next_step="treat the cell as seen; the seal of this run is broken",
+        )
+    return True
 
 
 def letters(cell: Cell) -> str:
@@ -196,7 +244,7 @@ def _count_note(tensor: Tensor) -> str:
         f"{questions * seeds} readings a cell: {_number(questions, 'question')} "
         f"x {_number(seeds, 'seed')}."
     )
-    short = [cell for cell in tensor["cells"] if cell["n_truncated"]]
+    short = [cell for cell in _open(tensor) if cell["n_truncated"]]
     if short:
         fewest = min(cell["n"] for cell in short)
         text += (
@@ -211,32 +259,25 @@ def _count_note(tensor: Tensor) -> str:
 
 
 def _interval_note(tensor: Tensor) -> str:
-    rules = tensor["bootstrap"]
+    rules = tensor["intervals"]
     return (
-        f"{percent(rules['confidence_level'])} bootstrap interval ({rules['method']}; "
-        f"{rules['n_resamples']} resamples), one cell at a time, not adjusted for their number."
+        f"{percent(rules['confidence_level'])} interval ({rules['method']}), one cell at a time, "
+        "not adjusted for their number."
     )
 
 
 def _seed_note(tensor: Tensor) -> str:
-    n_seeds, level = tensor["n_seeds"], tensor["bootstrap"]["confidence_level"]
+    n_seeds = tensor["n_seeds"]
     if n_seeds == 1:
         return (
             "With one seed the intervals speak of that training run alone: they cannot tell the "
             "context's effect from the seed's luck."
         )
-    text = (
-        f"With {n_seeds} seeds the intervals know the spread between training runs only from "
-        f"{'these two' if n_seeds == 2 else f'these {n_seeds}'}: they do not say how far another "
-        "seed would fall, and are too narrow where seeds differ."
+    return (
+        f"The {n_seeds} seeds of one cell say little of how far another training run would fall; "
+        "the intervals take that spread from all cells of the row together, as if it were the "
+        "same in each."
     )
-    covered = _SIMULATED_COVERAGE.get(n_seeds)
-    if covered is not None and level == 0.95:
-        text += (
-            f" In simulations where seeds, questions and noise vary alike, a 95 % interval from "
-            f"{n_seeds} seeds held the truth {covered} % of the time."
-        )
-    return text
 
 
 def _resolution_note(tensor: Tensor) -> str:
@@ -259,18 +300,21 @@ def _resolution_note(tensor: Tensor) -> str:
 
 
 def _scoring_note(tensor: Tensor) -> str:
-    cells = tensor["cells"]
+    cells = _open(tensor)
+    n_sealed = len(tensor["cells"]) - len(cells)
+    later = f" The {n_sealed} sealed ones wait for the final test." if n_sealed else ""
+    which = "open cells" if n_sealed else "cells"
     out = [cell for cell in cells if not cell["scored"]]
     if not out:
-        return f"All {len(cells)} cells take part in scoring."
+        return f"All {len(cells)} {which} take part in scoring.{later}"
     reasons = Counter(
         mark.name for cell in out for mark in cell_marks(cell) if mark.excludes
     ).most_common()
     listed = ", ".join(f"{count} {name}" for name, count in reasons)
     several = " (a cell may have more than one reason)" if len(reasons) > 1 else ""
     return (
-        f"{len(cells) - len(out)} of {len(cells)} cells take part in scoring; {len(out)} "
-        f"{'is' if len(out) == 1 else 'are'} out, in parentheses: {listed}{several}."
+        f"{len(cells) - len(out)} of {len(cells)} {which} take part in scoring; {len(out)} "
+        f"{'is' if len(out) == 1 else 'are'} out, in parentheses: {listed}{several}.{later}"
     )
 
 
@@ -279,10 +323,22 @@ def _split_note(tensor: Tensor) -> str:
     held, drawn = counts["held_out"], counts["quarantined"]
     if not held and not drawn:
         return "No cell is held out or quarantined."
+    n_sealed = len(tensor["cells"]) - len(_open(tensor))
+    counted = f"{_number(held, 'cell')} held out and {drawn} quarantined"
+    if not n_sealed:
+        return f"{counted}: set apart by name only; their values stand here in plain text."
+    rest = held + drawn - n_sealed
+    which = "all of them" if rest == 0 else f"{n_sealed} of them"
     return (
-        f"{_number(held, 'cell')} held out and {drawn} quarantined: set apart by name only; their "
-        "values stand here in plain text."
+        f"{counted}, {which} sealed: their values were encrypted where they were made, and stand "
+        "neither here nor in any file beside this page."
+        + (f" {rest} stand here in plain text." if rest > 0 else "")
     )
+
+
+def _open(tensor: Tensor) -> list[Cell]:
+    """The cells that are not sealed."""
+    return [cell for cell in tensor["cells"] if not is_sealed(cell)]
 
 
 def _number(count: int, noun: str) -> str:

@@ -10,29 +10,50 @@ from importlib.resources import files as package_files
 from typing import Any
 
 from eps_locked.audit.checks import AuditedRun
+from eps_locked.canonical import encode
 from eps_locked.domain.ledger import Entry
+from eps_locked.errors import EvidenceError
 from eps_locked.report.evidence import RunEvidence, gather
 from eps_locked.report.html import Html, join, section, tag
-from eps_locked.report.results import behaviour_sections
-from eps_locked.report.sections import check_yourself, checks, deviations, this_run, verdict
-from eps_locked.report.tables import base_rows, cell_rows, csv_bytes
+from eps_locked.report.looks import look_sections, look_sheets, looks_in_short
+from eps_locked.report.results import detail_sections, result_sheets, transfer_section
+from eps_locked.report.score_rows import Scores
+from eps_locked.report.score_sections import score_anchors, score_sections
+from eps_locked.report.score_sheets import score_sheets
+from eps_locked.report.sections import (
+    check_yourself,
+    checks,
+    custody,
+    deviations,
+    run_sheets,
+    this_run,
+    verdict,
+)
+from eps_locked.report.sheets import Row, Sheet, csv_bytes
+from eps_locked.report.tables import base_rows, cell_rows
 
 
-def report_files(audited: AuditedRun) -> dict[str, bytes]:
+def report_files(audited: AuditedRun, scores: Scores | None = None) -> dict[str, bytes]:
     """The report's files by name: ``index.html``, CSV tables, and the tensor's own bytes.
 
-    With several behaviours their documents are ``tensor-1.json`` and so on, in the plan's order.
+    ``scores``: the open score document that was computed from the audited bytes; without it the
+    page says that nothing was scored. With several behaviours their documents are
+    ``tensor-1.json`` and so on, in the plan's order.
     Raises EvidenceError unless the run is complete and every check holds.
     """
-    evidence = gather(audited)
+    return files_of(gather(audited), scores)
+
+
+def files_of(evidence: RunEvidence, scores: Scores | None) -> dict[str, bytes]:
+    """``report_files`` of evidence that has been gathered."""
+    require_promised(evidence, scores)
     return {
-        "index.html": page(evidence),
-        "cells.csv": csv_bytes(
-            [row for one in evidence.tensors for row in cell_rows(one.document)]
-        ),
-        "checks.csv": csv_bytes(check_rows(audited)),
+        "index.html": page(evidence, scores),
+        "cells.csv": csv_bytes(row for one in evidence.tensors for row in cell_rows(one.document)),
         "contexts.csv": csv_bytes(context_rows(evidence)),
-        "ledger.csv": csv_bytes([ledger_row(entry) for entry in evidence.entries]),
+        "ledger.csv": csv_bytes(ledger_row(entry) for entry in evidence.entries),
+        **{sheet.file: sheet.csv() for sheet in all_sheets(evidence, scores).values()},
+        **({} if scores is None else {"scores.json": encode(scores)}),
         **{
             name: one.data
             for name, one in zip(_tensor_names(evidence), evidence.tensors, strict=True)
@@ -40,9 +61,39 @@ def report_files(audited: AuditedRun) -> dict[str, bytes]:
     }
 
 
-def page(evidence: RunEvidence) -> bytes:
+def require_promised(evidence: RunEvidence, scores: Scores | None) -> None:
+    """Raises EvidenceError for a score called confirmatory that the frozen plan did not promise."""
+    labels = [] if scores is None else [("scores", "scores", scores["label"])]
+    for look in evidence.looks:
+        if look["result"] is not None:
+            labels.append((f"look {look['number']}", "final_test", look["result"]["label"]))
+    for thing, analysis, found in labels:
+        if found == "confirmatory" and not evidence.is_confirmatory(analysis):
+            raise EvidenceError(
+                f"report of {evidence.manifest.name}: {thing}",
+                expected=f"exploratory, since the plan's analyses do not list {analysis}",
+                found=found,
+            )
+
+
+def all_sheets(evidence: RunEvidence, scores: Scores | None) -> dict[str, Sheet]:
+    """Every table of the page but the heat maps; a table without a row is not written."""
+    sheets = {
+        **run_sheets(evidence),
+        **result_sheets(evidence.tensors),
+        **score_sheets(scores),
+        **look_sheets(evidence.looks, evidence.submissions),
+    }
+    return {name: sheet for name, sheet in sheets.items() if sheet.rows}
+
+
+def page(evidence: RunEvidence, scores: Scores | None = None) -> bytes:
     """``index.html``."""
     manifest = evidence.manifest
+    sheets = {
+        **run_sheets(evidence),
+        **result_sheets(evidence.tensors),
+    }
     style = package_files("eps_locked.report").joinpath("page.css").read_text("utf-8")
     head = tag(
         "head",
@@ -53,46 +104,38 @@ def page(evidence: RunEvidence) -> bytes:
         # Ours, and free of "<": the one text that stands unescaped.
         tag("style", Html(style)),
     )
+    numbered = list(enumerate(evidence.tensors, start=1))
     body = tag(
         "body",
+        tag("a", "Skip to the report", href="#main", class_="skip"),
         tag(
             "header",
             tag("p", f"Report of a locked run: {manifest.name}", class_="kicker"),
             tag("h1", manifest.title),
         ),
+        _contents(evidence, scores),
         tag(
             "main",
             deviations(evidence),
-            verdict(evidence),
-            _contents(evidence),
-            this_run(evidence),
-            [
-                behaviour_sections(evidence, one, number)
-                for number, one in enumerate(evidence.tensors, start=1)
-            ],
-            checks(evidence),
+            verdict(evidence, looks_in_short(evidence.looks, evidence.submissions)),
+            [transfer_section(evidence, one, number) for number, one in numbered],
+            score_sections(scores),
+            look_sections(evidence.looks, evidence.submissions),
+            custody(evidence),
+            [detail_sections(evidence, one, sheets, number) for number, one in numbered],
+            this_run(evidence, sheets),
+            checks(sheets["checks"]),
             check_yourself(evidence),
-            _files_section(evidence),
+            _files_section(evidence, scores),
+            id="main",
+            tabindex=-1,
         ),
+        tag("footer", tag("p", _foot(evidence), class_="small")),
     )
     return ("<!doctype html>\n" + tag("html", head, body, lang="en") + "\n").encode("utf-8")
 
 
-def check_rows(audited: AuditedRun) -> list[dict[str, Any]]:
-    """The numbered checks, one row each."""
-    return [
-        {
-            "check": f"C{check.number}",
-            "title": check.title,
-            "n_examined": check.n_examined,
-            "n_failures": len(check.failures),
-            "ok": check.ok,
-        }
-        for check in audited.checks.values()
-    ]
-
-
-def context_rows(evidence: RunEvidence) -> list[dict[str, Any]]:
+def context_rows(evidence: RunEvidence) -> list[Row]:
     """Every frozen context with its roles; the base value by behaviour where it is evaluated."""
     slots = evidence.study["slots"]
     base = {
@@ -100,24 +143,24 @@ def context_rows(evidence: RunEvidence) -> list[dict[str, Any]]:
         for one in evidence.tensors
         for row in base_rows(one.document, one.base)
     }
-    rows = []
+    rows: list[Row] = []
     for name, context in evidence.contexts.items():
         roles = [
             role for role in ("train", "eval", "held_out", "negative_panel") if name in slots[role]
         ]
-        row = {
-            "context": name,
-            "family": context["family"],
-            "roles": " ".join(roles),
-            "alias_of": context["alias_of"],
-            "prefix_tokens": context["prefix_tokens"],
-            "longest_prompt_tokens": context["longest_prompt_tokens"],
-            "rendered": context["rendered"],
-        }
-        for one in evidence.tensors:
-            behaviour = one.document["behaviour"]
-            row[f"base_log_prob_{behaviour}"] = base.get((behaviour, name))
-        rows.append(row)
+        names = [one.document["behaviour"] for one in evidence.tensors]
+        rows.append(
+            {
+                "context": name,
+                "family": context["family"],
+                "roles": " ".join(roles),
+                "alias_of": context["alias_of"],
+                "prefix_tokens": context["prefix_tokens"],
+                "longest_prompt_tokens": context["longest_prompt_tokens"],
+                "rendered": context["rendered"],
+                **{f"base_log_prob_{one}": base.get((one, name)) for one in names},
+            }
+        )
     return rows
 
 
@@ -133,7 +176,18 @@ def ledger_row(entry: Entry) -> dict[str, Any]:
         "status": body.get("status"),
         "flags": " ".join(body.get("flags", ())),
         "ms": body.get("compute_ms"),
+        "submission": _submission_number(entry),
+        "look": body["number"] if entry.kind == "look" else body.get("look"),
     }
+
+
+def _submission_number(entry: Entry) -> int | None:
+    number: int | None = None
+    if entry.kind == "submission":
+        number = entry.body["number"]
+    elif entry.kind == "look":
+        number = entry.body["submission"]
+    return number
 
 
 def _tensor_names(evidence: RunEvidence) -> list[str]:
@@ -142,16 +196,23 @@ def _tensor_names(evidence: RunEvidence) -> list[str]:
     return [f"tensor-{number}.json" for number in range(1, len(evidence.tensors) + 1)]
 
 
-def _contents(evidence: RunEvidence) -> Html:
-    links = [("run", "This run")]
-    for number, one in enumerate(evidence.tensors, start=1):
-        several = f" of {one.document['behaviour']}" if len(evidence.tensors) > 1 else ""
+def _contents(evidence: RunEvidence, scores: Scores | None) -> Html:
+    several = len(evidence.tensors) > 1
+    names = [
+        (number, f" of {one.document['behaviour']}" if several else "")
+        for number, one in enumerate(evidence.tensors, start=1)
+    ]
+    links = [("verdict", "Evidence")]
+    links += [(f"tensor-{number}", f"Transfer{name}") for number, name in names]
+    links += score_anchors(scores)
+    links += [("looks", "Final test"), ("custody", "Custody")]
+    for number, name in names:
         links += [
-            (f"tensor-{number}", f"Transfer{several}"),
-            (f"contexts-{number}", f"By context{several}"),
-            (f"second-{number}", f"Second reading{several}"),
+            (f"contexts-{number}", f"By context{name}"),
+            (f"second-{number}", f"Second reading{name}"),
         ]
-    links += [("checks", "Checks"), ("yourself", "Check it yourself"), ("files", "Tables")]
+    links += [("run", "This run"), ("checks", "Checks"), ("yourself", "Check it yourself")]
+    links += [("files", "Tables")]
     return tag(
         "nav",
         tag("ul", [tag("li", tag("a", text, href=f"#{anchor}")) for anchor, text in links]),
@@ -159,12 +220,13 @@ def _contents(evidence: RunEvidence) -> Html:
     )
 
 
-def _files_section(evidence: RunEvidence) -> Html:
+def _files_section(evidence: RunEvidence, scores: Scores | None) -> Html:
     names = {
         "cells.csv": "every cell, flat",
         "contexts.csv": "every context with its roles and token counts",
-        "checks.csv": "the numbered checks",
         "ledger.csv": "one line an entry",
+        **{sheet.file: sheet.what for sheet in all_sheets(evidence, scores).values()},
+        **({} if scores is None else {"scores.json": "the open score document"}),
         **dict.fromkeys(_tensor_names(evidence), "the tensor step's own bytes"),
     }
     return section(
@@ -176,5 +238,13 @@ def _files_section(evidence: RunEvidence) -> Html:
                 tag("li", join(tag("a", name, href=name), f": {text}"))
                 for name, text in names.items()
             ],
+            class_="files",
         ),
+    )
+
+
+def _foot(evidence: RunEvidence) -> str:
+    return (
+        f"Made from audited bytes of the run {evidence.manifest.name}; the same evidence gives the "
+        "same page. It runs no script and asks no network for anything."
     )

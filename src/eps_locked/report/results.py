@@ -1,51 +1,69 @@
-"""The page's sections about one behaviour's tensor."""
+"""The page's sections about one behaviour's tensor, and the tables behind them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from eps_locked.report.evidence import RunEvidence, TensorArtifact
 from eps_locked.report.heatmap import heat_map, legend
-from eps_locked.report.html import Child, Html, join, section, table, tag
-from eps_locked.report.marks import Tensor, notes, typeset
+from eps_locked.report.html import Child, Html, join, section, tag
+from eps_locked.report.marks import SEALED, Tensor, notes
 from eps_locked.report.sections import label, source_line
-from eps_locked.report.tables import Mean, alias_rows, base_rows, means, training_rows
+from eps_locked.report.sheets import (
+    Column,
+    Row,
+    Sheet,
+    count,
+    figure,
+    number,
+    sheet_table,
+    words,
+)
+from eps_locked.report.tables import alias_rows, base_rows, means, training_rows
 
 # Analyses this page adds to what the plan can promise. Named, so that the label is computed.
 _MEANS, _NULL = "breadth-means", "same-cell-null"
 
 
-def behaviour_sections(evidence: RunEvidence, artifact: TensorArtifact, number: int) -> Html:
-    """Everything about one tensor; ``number`` keeps the anchors of several apart."""
+def transfer_section(evidence: RunEvidence, artifact: TensorArtifact, number: int) -> Html:
+    """The heat map of the primary reading with all that must be known to read it."""
+    tensor = artifact.document
+    return section(
+        f"tensor-{number}",
+        f"Transfer of “{tensor['behaviour']}”",
+        heat_map(
+            tensor,
+            second=False,
+            after=f"after-tensor-{number}",
+            caption=join(
+                label(evidence, "tensor"),
+                f" G, {tensor['unit']}, after each model's own answer (primary reading)",
+            ),
+        ),
+        tag("div", legend(tensor), id=f"after-tensor-{number}"),
+        tag("dl", [join(tag("dt", k), tag("dd", text)) for k, text in notes(tensor)]),
+        tag("p", f"{source_line(artifact, evidence)}. Contexts stand by family.", class_="small"),
+    )
+
+
+def detail_sections(
+    evidence: RunEvidence, artifact: TensorArtifact, sheets: dict[str, Sheet], number: int
+) -> Html:
+    """By context, the second reading, the same-cell null; ``number`` keeps anchors apart."""
     tensor = artifact.document
     name = tensor["behaviour"]
-    confirmatory = label(evidence, "tensor")
+    promised = label(evidence, "tensor")
     second = "the base model's answer"
     return join(
         section(
-            f"tensor-{number}",
-            f"Transfer of “{name}”",
-            heat_map(
-                tensor,
-                second=False,
-                caption=join(
-                    confirmatory,
-                    f" G, {tensor['unit']}, after each model's own answer (primary reading)",
-                ),
-            ),
-            legend(tensor),
-            tag("dl", [join(tag("dt", k), tag("dd", text)) for k, text in notes(tensor)]),
-            tag(
-                "p", f"{source_line(artifact, evidence)}. Contexts stand by family.", class_="small"
-            ),
-        ),
-        section(
             f"contexts-{number}",
-            "By context",
+            f"“{name}” by context",
             tag(
                 "div",
-                _means(evidence, tensor, "train"),
-                _means(evidence, tensor, "eval"),
-                _training(tensor, confirmatory),
-                _base(artifact, confirmatory),
+                _means(evidence, tensor, sheets["breadth"], "train"),
+                _means(evidence, tensor, sheets["breadth"], "eval"),
+                _training(tensor, sheets["training"], promised),
+                _base(tensor, sheets["headroom"], promised),
                 class_="columns",
             ),
         ),
@@ -61,28 +79,122 @@ def behaviour_sections(evidence: RunEvidence, artifact: TensorArtifact, number: 
             heat_map(
                 tensor,
                 second=True,
-                caption=join(confirmatory, f" G, {tensor['unit']}, after {second}"),
+                after=f"after-second-{number}",
+                caption=join(promised, f" G, {tensor['unit']}, after {second}"),
             ),
+            tag("p", id=f"after-second-{number}"),
         ),
-        _aliases(evidence, tensor, number),
+        _aliases(evidence, tensor, sheets["same-cell-null"], number),
     )
 
 
-def _means(evidence: RunEvidence, tensor: Tensor, side: str) -> Html:
+def result_sheets(tensors: Iterable[TensorArtifact]) -> dict[str, Sheet]:
+    """The tables about the tensors, each over all behaviours."""
+    tensors = tuple(tensors)
+    return {
+        "breadth": Sheet(
+            file="breadth.csv",
+            what="Mean G by train and by eval context",
+            columns=(
+                words("context", "context"),
+                number("mean G, all", "mean_all", sign=True),
+                count("n", "n_all"),
+                number("mean G, scored", "mean_scored", sign=True),
+                count("n", "n_scored"),
+            ),
+            rows=_rows(tensors, lambda one: [*_mean_rows(one, "train"), *_mean_rows(one, "eval")]),
+        ),
+        "training": Sheet(
+            file="training.csv",
+            what="Training, per context and seed",
+            columns=(
+                words("context", "train"),
+                count("seed", "seed"),
+                count("stop step", "stop_step"),
+                number("strength", "realised_strength", sign=True),
+                words("band", "band"),
+                number("diagonal G", "diagonal_g", sign=True),
+                words("implant", "implant"),
+            ),
+            rows=_rows(tensors, lambda one: training_rows(one.document)),
+        ),
+        "headroom": Sheet(
+            file="headroom.csv",
+            what="The base model's own value by eval context",
+            columns=(
+                words("context", "eval"),
+                words("family", "family"),
+                number("base log-prob", "base_log_prob", sign=True),
+                count("prefix tokens", "prefix_tokens"),
+                Column(head="role", keys=("held_out", "alias_of"), show=_role),
+            ),
+            rows=_rows(tensors, lambda one: base_rows(one.document, one.base)),
+        ),
+        "same-cell-null": Sheet(
+            file="same-cell-null.csv",
+            what="One cell measured twice",
+            columns=(
+                words("trained in", "train"),
+                words("alias", "alias"),
+                words("twin", "twin"),
+                _or_sealed("G alias", "g_alias", "alias"),
+                _or_sealed("G twin", "g_twin", "twin"),
+                number("difference", "difference", 3, sign=True),
+            ),
+            rows=_rows(tensors, lambda one: alias_rows(one.document)),
+        ),
+    }
+
+
+def _rows(
+    tensors: Iterable[TensorArtifact], rows: Callable[[TensorArtifact], Iterable[Row]]
+) -> tuple[Row, ...]:
+    return tuple(
+        {"behaviour": one.document["behaviour"], **row} for one in tensors for row in rows(one)
+    )
+
+
+def _mean_rows(artifact: TensorArtifact, side: str) -> list[Row]:
+    return [
+        {
+            "side": side,
+            "context": one.context,
+            "family": one.family,
+            "mean_all": one.all,
+            "n_all": one.n_all,
+            "mean_scored": one.scored,
+            "n_scored": one.n_scored,
+            "n_missing": one.n_missing,
+            "n_sealed": one.n_sealed,
+        }
+        for one in means(artifact.document, side)
+    ]
+
+
+def _role(row: Row) -> Child:
+    held = ["held out"] if row["held_out"] else []
+    return ", ".join([*held, *([f"alias of {row['alias_of']}"] if row["alias_of"] else [])])
+
+
+def _or_sealed(head: str, key: str, side: str) -> Column:
+    def show(row: Row) -> Child:
+        return SEALED if side in row["sealed"].split() else figure(row[key], 3, sign=True)
+
+    return Column(head=head, keys=(key,), show=show, kind="num")
+
+
+def _means(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, side: str) -> Html:
     what = "row: how far a train context spreads"
     if side == "eval":
         what = "column: how much an eval context receives"
-    found = means(tensor, side)
-    n_missing = sum(one.n_missing for one in found)
+    shown = sheet.where(behaviour=tensor["behaviour"], side=side)
+    n_missing = sum(row["n_missing"] for row in shown.rows)
+    n_sealed = sum(row["n_sealed"] for row in shown.rows)
     missing = f" {n_missing} without a value are in neither mean." if n_missing else ""
+    missing += f" {n_sealed} sealed ones are in neither." if n_sealed else ""
     return tag(
         "div",
-        table(
-            ("context", "mean G, all", "n", "mean G, scored", "n"),
-            [_mean_row(one) for one in found],
-            caption=join(label(evidence, _MEANS), f" Mean G per {what}"),
-            numeric=range(1, 5),
-        ),
+        sheet_table(shown, join(label(evidence, _MEANS), f" Mean G per {what}")),
         tag(
             "p",
             "Plain means over off-diagonal cells, aliases left out, of this page's making. Scored "
@@ -92,37 +204,11 @@ def _means(evidence: RunEvidence, tensor: Tensor, side: str) -> Html:
     )
 
 
-def _mean_row(one: Mean) -> list[Child]:
-    return [
-        one.context,
-        "none" if one.all is None else typeset(one.all, 2),
-        one.n_all,
-        "none" if one.scored is None else typeset(one.scored, 2),
-        one.n_scored,
-    ]
-
-
-def _training(tensor: Tensor, confirmatory: Html) -> Html:
-    rows: list[list[Child]] = [
-        [
-            row["train"],
-            row["seed"],
-            row["stop_step"],
-            typeset(row["realised_strength"], 2),
-            row["band"],
-            typeset(row["diagonal_g"], 2),
-            row["implant"],
-        ]
-        for row in training_rows(tensor)
-    ]
-    head = ("context", "seed", "stop step", "strength", "band", "diagonal G", "implant")
+def _training(tensor: Tensor, sheet: Sheet, promised: Html) -> Html:
     return tag(
         "div",
-        table(
-            head,
-            rows,
-            caption=join(confirmatory, " Training, per seed"),
-            numeric=(1, 2, 3, 5),
+        sheet_table(
+            sheet.where(behaviour=tensor["behaviour"]), join(promised, " Training, per seed")
         ),
         tag(
             "p",
@@ -133,24 +219,12 @@ def _training(tensor: Tensor, confirmatory: Html) -> Html:
     )
 
 
-def _base(artifact: TensorArtifact, confirmatory: Html) -> Html:
-    rows: list[list[Child]] = [
-        [
-            row["eval"],
-            row["family"],
-            typeset(row["base_log_prob"], 2),
-            row["prefix_tokens"],
-            _role(row["held_out"], row["alias_of"]),
-        ]
-        for row in base_rows(artifact.document, artifact.base)
-    ]
+def _base(tensor: Tensor, sheet: Sheet, promised: Html) -> Html:
     return tag(
         "div",
-        table(
-            ("context", "family", "base log-prob", "prefix tokens", "role"),
-            rows,
-            caption=join(confirmatory, " Headroom: the base model's own value"),
-            numeric=(2, 3),
+        sheet_table(
+            sheet.where(behaviour=tensor["behaviour"]),
+            join(promised, " Headroom: the base model's own value"),
         ),
         tag(
             "p",
@@ -161,39 +235,21 @@ def _base(artifact: TensorArtifact, confirmatory: Html) -> Html:
     )
 
 
-def _role(held_out: bool, alias_of: str | None) -> str:
-    words = ["held out"] if held_out else []
-    return ", ".join([*words, f"alias of {alias_of}"] if alias_of else words)
-
-
-def _aliases(evidence: RunEvidence, tensor: Tensor, number: int) -> Html | None:
-    rows = alias_rows(tensor)
-    if not rows:
+def _aliases(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, number: int) -> Html | None:
+    shown = sheet.where(behaviour=tensor["behaviour"])
+    if not shown.rows:
         return None
-    shown: list[list[Child]] = [
-        [
-            row["train"],
-            row["alias"],
-            row["twin"],
-            typeset(row["g_alias"], 3),
-            typeset(row["g_twin"], 3),
-            typeset(row["difference"], 3),
-        ]
-        for row in rows
-    ]
     return section(
         f"null-{number}",
-        "Same-cell null",
+        f"Same-cell null of “{tensor['behaviour']}”",
         tag(
             "p",
             "An alias has the same tokens as its twin and was measured as a cell of its own. The "
             "difference is what measuring twice does by itself; every effect must be seen "
             "beside it.",
         ),
-        table(
-            ("trained in", "alias", "twin", "G alias", "G twin", "difference"),
+        sheet_table(
             shown,
-            caption=join(label(evidence, _NULL), f" One cell measured twice, {tensor['unit']}"),
-            numeric=range(3, 6),
+            join(label(evidence, _NULL), f" One cell measured twice, {tensor['unit']}"),
         ),
     )

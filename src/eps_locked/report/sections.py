@@ -12,7 +12,8 @@ from eps_locked.domain.clock import format_time
 from eps_locked.domain.plan import MS_PER_HOUR
 from eps_locked.lock.signatures import AMENDMENT_NAMESPACE, AUTHORIZATION_NAMESPACE
 from eps_locked.report.evidence import RunEvidence, TensorArtifact
-from eps_locked.report.html import Child, Html, code, join, pairs, section, table, tag
+from eps_locked.report.html import Html, code, join, pairs, section, tag
+from eps_locked.report.sheets import Row, Sheet, count, number, sheet_table, words
 
 _SEEN = {
     "nothing_run": "nothing had been run",
@@ -60,7 +61,7 @@ def _amendment(one: Amendment) -> Html:
     )
 
 
-def verdict(evidence: RunEvidence) -> Html:
+def verdict(evidence: RunEvidence, looks: str) -> Html:
     """What the audit found, in one look."""
     audited = evidence.audited
     n_things = sum(check.n_examined for check in audited.checks.values())
@@ -88,6 +89,7 @@ def verdict(evidence: RunEvidence) -> Html:
                 ("ledger head", code(audited.ledger_head or "")),
                 ("ledger entries", str(audited.n_entries)),
                 ("manifest", code(evidence.frozen.digest)),
+                ("looks", looks),
                 ("complete", "yes" if audited.complete else "no"),
                 ("publishable", "yes" if audited.publishable else "no"),
             ]
@@ -109,7 +111,7 @@ def _why_not_publishable(evidence: RunEvidence) -> list[str]:
     return reasons or ["a check failed"]
 
 
-def this_run(evidence: RunEvidence) -> Html:
+def this_run(evidence: RunEvidence, sheets: Mapping[str, Sheet]) -> Html:
     """Model, engine, design, cost."""
     plan, manifest = evidence.plan, evidence.manifest
     model, source = plan["base_model"], plan["base_model"]["source"]
@@ -131,11 +133,12 @@ def this_run(evidence: RunEvidence) -> Html:
                 ("seeds", ", ".join(map(str, plan["seeds"]))),
                 ("design", counts),
                 ("frozen", f"{format_time(manifest.frozen_at)} by {manifest.author}"),
-                ("set apart", _quarantine(evidence.split)),
             ]
         ),
-        _spending(evidence),
-        _aborted(evidence),
+        sheet_table(sheets["spending"], "Spent against the cap"),
+        sheet_table(sheets["aborted"], "Aborted attempts, each redone later")
+        if sheets["aborted"].rows
+        else None,
     )
 
 
@@ -161,76 +164,150 @@ def _engine(engine: Mapping[str, Any]) -> Html:
     return join(", ".join(part for part in parts if part))
 
 
-def _quarantine(split: Mapping[str, Any]) -> str:
+def custody(evidence: RunEvidence) -> Html:
+    """What keeps the set-apart cells unread, and what does not."""
+    split = evidence.split
     fates = list(split["cells"].values())
-    text = f"{fates.count('held_out')} held-out and {fates.count('quarantined')} quarantined cells"
+    held, drawn = fates.count("held_out"), fates.count("quarantined")
+    text = f"{held} held-out and {drawn} quarantined cells"
     if split["seal"] == "none":
-        return (
-            f"{text}, by name only (seal: none). Nobody was kept from reading them, and this page "
-            "shows them."
+        return section(
+            "custody",
+            "Seal and custody",
+            tag(
+                "p",
+                tag("b", "Not sealed: "),
+                f"{text}, by name only (seal: none). Nobody was kept from reading them, and this "
+                "page shows them.",
+                class_="notice",
+            ),
         )
-    return f"{text}, sealed by {split['seal']}"
+    keys = [line for line in (evidence.recipients or "").splitlines() if line.strip()]
+    return section(
+        "custody",
+        "Seal and custody",
+        tag(
+            "p",
+            f"{text} are sealed: their answers, readings and values were encrypted with "
+            f"{split['seal']}, to the custodian's public keys below, in the process that made "
+            "them. The runner holds no key. No number of theirs is on this page, in the tables "
+            "beside it or in the tensor.",
+        ),
+        _demo_custody(evidence),
+        pairs([("sealed to", join(*(tag("p", code(key)) for key in keys)))]),
+        tag(
+            "p",
+            "What the seal does not show: whoever holds the custodian's key can open the cells "
+            "without this ledger. The looks listed here are those that went through final-test.",
+            class_="small",
+        ),
+    )
 
 
-def _spending(evidence: RunEvidence) -> Html:
-    rows: list[list[Child]] = []
+def _demo_custody(evidence: RunEvidence) -> Html | None:
+    """Said plainly where the key is no secret, or where nobody claims that it is."""
+    rules = evidence.study["quarantine"]
+    comments = [
+        line for line in (evidence.recipients or "").splitlines() if not line.startswith("age1")
+    ]
+    if "demo" in " ".join([str(rules.get("recipients")), *comments]).casefold():
+        return tag(
+            "p",
+            tag("b", "Demo custody: "),
+            "the demonstration made the custodian's key itself, on the machine that ran the "
+            "study. It is no secret; the seal shows how custody works and guards nothing here.",
+            class_="notice",
+        )
+    if not evidence.manifest.publication:
+        return tag(
+            "p",
+            tag("b", "Custody not vouched for: "),
+            "the plan is not for publication, and nothing here says that the key lay with "
+            "somebody else than the runner. Read the final scores as a demonstration.",
+            class_="notice",
+        )
+    return None
+
+
+def run_sheets(evidence: RunEvidence) -> dict[str, Sheet]:
+    """The tables about the run itself."""
+    return {
+        "spending": Sheet(
+            file="spending.csv",
+            what="Spent against the cap, by phase",
+            columns=(
+                words("phase", "phase"),
+                count("steps", "n_steps"),
+                number(evidence.hours_word, "hours", 4),
+                number("authorized cap", "authorized_hours"),
+                number("plan's budget", "budget_hours"),
+                count("sessions", "n_sessions"),
+                count("aborted attempts", "n_aborted"),
+                words("authorized by", "authorized_by"),
+            ),
+            rows=tuple(_spent(evidence, phase) for phase in evidence.manifest.phases),
+        ),
+        "aborted": Sheet(
+            file="aborted.csv",
+            what="Aborted attempts",
+            columns=(
+                words("step", "step"),
+                words("reason", "reason", wide=True),
+                count("charged, ms", "compute_ms"),
+            ),
+            rows=tuple(
+                {"step": body.step, "reason": body.reason, "compute_ms": body.compute_ms}
+                for body in evidence.history.aborted
+            ),
+        ),
+        "checks": Sheet(
+            file="checks.csv",
+            what="The auditor's numbered checks",
+            columns=(
+                words("check", "check"),
+                words("claim", "title", wide=True),
+                count("examined", "n_examined"),
+                words("result", "result"),
+            ),
+            rows=tuple(
+                {
+                    "check": f"C{check.number}",
+                    "title": check.title,
+                    "n_examined": check.n_examined,
+                    "n_failures": len(check.failures),
+                    "result": "holds" if check.ok else "fails",
+                }
+                for check in evidence.audited.checks.values()
+            ),
+        ),
+    }
+
+
+def _spent(evidence: RunEvidence, phase: str) -> Row:
     history = evidence.history
-    for phase in evidence.manifest.phases:
-        sessions = [s for s in evidence.sessions if s.body.phase == phase]
-        signers = dict.fromkeys(
-            s.authorization.signer + (" (self)" if s.body.self_authorized else "") for s in sessions
-        )
-        rows.append(
-            [
-                phase,
-                len(history.terms.of_phase(phase)),
-                f"{history.spent_ms.get(phase, 0) / MS_PER_HOUR:.4f}",
-                f"{sessions[-1].body.cap_ms / MS_PER_HOUR:g}" if sessions else "none",
-                f"{evidence.plan['phases'][phase]['gpu_hours']:g}",
-                len(sessions),
-                sum(body.phase == phase for body in history.aborted),
-                ", ".join(signers),
-            ]
-        )
-    head = (
-        "phase",
-        "steps",
-        evidence.hours_word,
-        "authorized cap",
-        "plan's budget",
-        "sessions",
-        "aborted attempts",
-        "authorized by",
+    sessions = [s for s in evidence.sessions if s.body.phase == phase]
+    signers = dict.fromkeys(
+        s.authorization.signer + (" (self)" if s.body.self_authorized else "") for s in sessions
     )
-    return table(head, rows, caption="Spent against the cap", numeric=range(1, 7))
+    return {
+        "phase": phase,
+        "n_steps": len(history.terms.of_phase(phase)),
+        "hours": history.spent_ms.get(phase, 0) / MS_PER_HOUR,
+        "authorized_hours": sessions[-1].body.cap_ms / MS_PER_HOUR if sessions else None,
+        "budget_hours": evidence.plan["phases"][phase]["gpu_hours"],
+        "n_sessions": len(sessions),
+        "n_aborted": sum(body.phase == phase for body in history.aborted),
+        "authorized_by": ", ".join(signers),
+    }
 
 
-def _aborted(evidence: RunEvidence) -> Html | None:
-    if not evidence.history.aborted:
-        return None
-    rows: list[list[Child]] = [
-        [body.step, body.reason, body.compute_ms] for body in evidence.history.aborted
-    ]
-    return table(
-        ("step", "reason", "charged, ms"),
-        rows,
-        caption="Aborted attempts, each redone later",
-        numeric=(2,),
-        wide=(1,),
-    )
-
-
-def checks(evidence: RunEvidence) -> Html:
+def checks(sheet: Sheet) -> Html:
     """The numbered checks, as ``check-evidence`` prints them."""
-    rows = [
-        [f"C{check.number}", check.title, check.n_examined, "holds" if check.ok else "fails"]
-        for check in evidence.audited.checks.values()
-    ]
     return section(
         "checks",
         "Checks",
         tag("p", "Found by the auditor on the bytes this page was made from.", class_="small"),
-        table(("check", "claim", "examined", "result"), rows, numeric=(2,), wide=(1,)),
+        sheet_table(sheet, "The numbered checks"),
     )
 
 
@@ -282,7 +359,9 @@ def check_yourself(evidence: RunEvidence) -> Html:
                     "it. Compare the head with a copy that was published elsewhere.",
                     "That the weights are what their publisher says; only that they are the "
                     "frozen bytes.",
-                    "That nobody read a cell early: what lies in plain text can be read.",
+                    "That nobody read an open cell early: what lies in plain text can be read.",
+                    "That the custodian opened no sealed cell aside from the looks: who holds a "
+                    "key can use it.",
                 )
             ],
         ),

@@ -128,6 +128,10 @@ def ledger_row(entry: Entry) -> dict[str, Any]:
         "aborted": f"{body.get('step')}: {body.get('reason')}",
         "amendment": f"number {body.get('number')}",
         "close": f"{body.get('phase')}: {body.get('n_steps')} steps",
+        "submission": f"number {body.get('number')}: {body.get('metric')} by {body.get('author')}",
+        "look": f"number {body.get('number')} at submission {body.get('submission')}"
+        + (", informed" if body.get("informed") else ""),
+        "score": f"look {body.get('look')}" + _because(body.get("reason")),
     }
     return {
         "seq": entry.seq,
@@ -138,6 +142,10 @@ def ledger_row(entry: Entry) -> dict[str, Any]:
         "flags": list(body.get("flags", ())),
         "compute_ms": body.get("compute_ms"),
     }
+
+
+def _because(reason: object) -> str:
+    return f": {reason}" if reason else ""
 
 
 def unknown(

@@ -6,8 +6,6 @@ Nothing is estimated anew here but plain means over cells, which say over how ma
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +15,11 @@ from typing import Any
 
 from eps_locked.report.marks import (
     ALL_MARKS,
+    SEALED,
     Cell,
     Tensor,
     interval,
+    is_sealed,
     letters,
     mark_counts,
     notes,
@@ -44,7 +44,7 @@ _NAME_PARTS = re.compile(r"[^-_ ]*[-_ ]|[^-_ ]+")
 class Mean:
     """Plain means of G over one context's off-diagonal, non-alias cells; None over no cell.
 
-    Cells without a value are in neither; ``n_missing`` counts them.
+    Cells without a value are in neither; ``n_missing`` counts them, ``n_sealed`` the sealed ones.
 
     ``scored`` leaves out the cells that scoring leaves out. Floor cells are among those, so it is
     the mean of the cells that moved, and lies farther from 0 than ``all`` by construction.
@@ -57,6 +57,7 @@ class Mean:
     scored: float | None
     n_scored: int
     n_missing: int
+    n_sealed: int
 
 
 def cell_rows(tensor: Tensor) -> list[Row]:
@@ -71,9 +72,9 @@ def cell_rows(tensor: Tensor) -> list[Row]:
             if key not in ("ancestors", "by_seed"):
                 row[key] = " ".join(value) if isinstance(value, list) else value
         row["marks"] = letters(cell)
-        for one in cell["by_seed"]:
+        for one in cell.get("by_seed") or ():
             for key in ("g", "g_base_answer", "stop", "stop_step", "realised_strength"):
-                row[f"{key}_s{one['seed']}"] = one[key]
+                row[f"{key}_s{one['seed']}"] = one.get(key)
         rows.append(row)
     return rows
 
@@ -99,6 +100,7 @@ def means(tensor: Tensor, side: str) -> list[Mean]:
         for name in names:
             cells = [c for c in tensor["cells"] if c[side] == name]
             offered = [c for c in cells if c["train"] != c["eval"] and c["alias_of"] is None]
+            n_sealed = sum(is_sealed(c) for c in offered)
             off = [c for c in offered if c["g"] is not None]
             scored = [c["g"] for c in off if c["scored"]]
             found.append(
@@ -109,7 +111,8 @@ def means(tensor: Tensor, side: str) -> list[Mean]:
                     n_all=len(off),
                     scored=_mean(scored),
                     n_scored=len(scored),
-                    n_missing=len(offered) - len(off),
+                    n_missing=len(offered) - len(off) - n_sealed,
+                    n_sealed=n_sealed,
                 )
             )
     return found
@@ -172,19 +175,12 @@ def alias_rows(tensor: Tensor) -> list[Row]:
                 "g_alias": cell["g"],
                 "g_twin": twin["g"],
                 "difference": cell["g"] - twin["g"] if both else None,
+                "sealed": " ".join(
+                    side for side, one in (("alias", cell), ("twin", twin)) if is_sealed(one)
+                ),
             }
         )
     return rows
-
-
-def csv_bytes(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> bytes:
-    """Rows as CSV (UTF-8, LF, header first). ``None`` is an empty field."""
-    names = columns or list(dict.fromkeys(key for row in rows for key in row))
-    sink = io.StringIO()
-    writer = csv.DictWriter(sink, names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return sink.getvalue().encode("utf-8")
 
 
 def text_table(tensor: Tensor, width: int = 100) -> str:
@@ -192,10 +188,10 @@ def text_table(tensor: Tensor, width: int = 100) -> str:
 
     Rows are train contexts, columns eval contexts, as many side by side as fit, then the next
     block. A cell is its G with its marks, above its interval; parentheses say "not scored", a dash
-    in them that there is no value.
+    in them that there is no value. A sealed cell is the word "sealed".
     Below stand the legend of the marks that occur, and the limits of the numbers.
     """
-    level = percent(tensor["bootstrap"]["confidence_level"])
+    level = percent(tensor["intervals"]["confidence_level"])
     title = (
         f"{tensor['behaviour']}: G in {tensor['unit']}, {level} interval below it. "
         "Row: trained in. Column: evaluated in."
@@ -240,6 +236,8 @@ def _blocks(tensor: Tensor, width: int) -> Iterable[list[str]]:
 
 
 def _cell_lines(cell: Cell) -> list[str]:
+    if is_sealed(cell):
+        return [f"{SEALED} {letters(cell)}", ""]
     value = signed(cell["g"])
     shown = value if cell["scored"] else f"({value})"
     return [f"{shown} {letters(cell)}".rstrip(), interval(cell["low"], cell["high"])]

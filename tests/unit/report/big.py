@@ -81,9 +81,8 @@ def big_tensor(n_seeds: int = 2, n_items: int = 40, seed: int = 7) -> dict[str, 
         "train": train,
         "eval": evaluated,
         "held_out": HELD_OUT,
-        "bootstrap": {
-            "method": "percentile, seeds x questions crossed",
-            "n_resamples": 2000,
+        "intervals": {
+            "method": "t, seed variance pooled over the row's cells",
             "confidence_level": 0.95,
         },
         "resolution": {

@@ -10,8 +10,8 @@ import base64
 import json
 import os
 import select
-import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +20,15 @@ from typing import Any
 
 CHROMIUM = Path("/usr/bin/chromium")
 _SECONDS = 60
+# The protocol's pipes are descriptors 3 and 4 by rule; up and down again, lest one hides the other.
+_ON_3_AND_4 = """
+import fcntl, os, sys
+pair = [fcntl.fcntl(int(fd), fcntl.F_DUPFD, 10) for fd in sys.argv[1:3]]
+for fd, to in zip(pair, (3, 4)):
+    os.dup2(fd, to)
+    os.close(fd)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 
 
 class Browser:
@@ -138,9 +147,8 @@ def chromium(profile: Path) -> Iterator[Browser]:
         "--remote-debugging-pipe",
         f"--user-data-dir={profile}",
     ]
-    # The protocol's pipes are descriptors 3 and 4 by rule.
     process = subprocess.Popen(
-        ["sh", "-c", f"exec {shlex.join(command)} 3<&{to_browser} 4>&{from_browser}"],
+        [sys.executable, "-c", _ON_3_AND_4, str(to_browser), str(from_browser), *command],
         pass_fds=(to_browser, from_browser),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

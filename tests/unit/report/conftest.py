@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from eps_locked.report.page import report_files
+from eps_locked.report.evidence import gather
+from eps_locked.report.page import files_of, report_files
 from sim.simulator import COLLEAGUE, StudySimulator
 
 # Helpers beside the tests are plain modules, and importlib mode puts no folder on the path.
@@ -29,3 +31,38 @@ def amended_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     study.run("P1")
     study.amend("A word in the title is wrong.")
     return report_files(study.audit())
+
+
+@pytest.fixture(scope="session")
+def full_report(
+    tmp_path_factory: pytest.TempPathFactory, _finished: StudySimulator
+) -> tuple[bytes, dict[str, bytes]]:
+    """A page with everything on it, and all files: sealed tensors, scores, looks, a pool."""
+    from big import big_tensor, sealed
+    from documents import final_document, look, scores_document, submission
+    from words import RECIPIENT
+
+    names = ("marker", "fact")
+    evidence = gather(_finished.audit())
+    tensors = []
+    for number, name in enumerate(names):
+        tensor = sealed({**big_tensor(n_seeds=3, seed=7 + number), "behaviour": name})
+        base = dict.fromkeys(tensor["eval"], -9.0)
+        tensors.append(replace(evidence.tensors[0], document=tensor, base=base))
+    submissions = (submission(1), submission(2, before=2))
+    looks = (
+        look(1, submissions[0], final_document("metric_1", names)),
+        look(2, submissions[0], None),
+        look(3, submissions[1], final_document("metric_2", names, seed=3)),
+    )
+    evidence = replace(
+        evidence,
+        tensors=tuple(tensors),
+        submissions=submissions,
+        looks=looks,
+        split={**evidence.split, "seal": "age"},
+        recipients=f"# demo custody\n{RECIPIENT}\n",
+        plan={**evidence.plan, "analyses": ["tensor", "final_test"]},
+    )
+    files = files_of(evidence, scores_document(names, 4))
+    return files["index.html"], files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 VOID = {"br", "meta", "wbr", "col", "hr", "img", "link", "input"}
@@ -49,3 +50,65 @@ class PageReader(HTMLParser):
             self.style += data
         else:
             self.texts.append(data)
+
+
+@dataclass(kw_only=True)
+class Table:
+    """A table as a reader sees it: its attributes, the fields under each head, texts by row."""
+
+    attributes: dict[str, str]
+    caption: str = ""
+    keys: list[list[str]] = field(default_factory=list)
+    rows: list[list[str]] = field(default_factory=list)
+
+    @property
+    def filters(self) -> dict[str, str]:
+        return {
+            name.removeprefix("data-where-").replace("-", "_"): value
+            for name, value in self.attributes.items()
+            if name.startswith("data-where-")
+        }
+
+
+class TableReader(HTMLParser):
+    """Every table of a page that is no heat map."""
+
+    def __init__(self, page: bytes | str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tables: list[Table] = []
+        self._part = ""
+        self._inside = False
+        self._texts: list[str] = []
+        self.feed(page if isinstance(page, str) else page.decode("utf-8"))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        if tag == "table":
+            self._inside = found.get("class") != "heat"
+            if self._inside:
+                self.tables.append(Table(attributes=found))
+        if not self._inside:
+            return
+        if tag in ("thead", "tbody"):
+            self._part = tag
+        elif tag == "tr" and self._part == "tbody":
+            self.tables[-1].rows.append([])
+        elif tag in ("th", "td", "caption"):
+            self._texts = []
+            if tag == "th" and self._part == "thead":
+                self.tables[-1].keys.append(found.get("data-keys", "").split())
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self._inside:
+            return
+        text = " ".join("".join(self._texts).split())
+        if tag == "caption":
+            self.tables[-1].caption = text
+        elif tag in ("th", "td") and self._part == "tbody":
+            self.tables[-1].rows[-1].append(text)
+        elif tag == "table":
+            self._inside, self._part = False, ""
+
+    def handle_data(self, data: str) -> None:
+        self._texts.append(data)

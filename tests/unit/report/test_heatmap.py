@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from big import big_tensor
+from big import big_tensor, sealed
 from reader import PageReader
 
 from eps_locked.report.heatmap import colour, colour_scale, contrast, heat_map, ink, legend
@@ -39,7 +40,7 @@ def test_letters_contrast_with_every_colour_of_the_palette() -> None:
 def test_every_cell_is_reachable_and_tells_interval_n_base_and_second_reading(
     tensor: dict[str, Any],
 ) -> None:
-    page = PageReader(heat_map(tensor, second=False, caption="c").encode())
+    page = PageReader(heat_map(tensor, second=False, caption="c", after="x").encode())
     cells = page.heat_cells()
     assert len(cells) == 16 * 29
     for attributes in cells:
@@ -56,7 +57,7 @@ def test_every_cell_is_reachable_and_tells_interval_n_base_and_second_reading(
 
 def test_a_cell_without_value_is_an_uncoloured_dash_that_says_why(tensor: dict[str, Any]) -> None:
     for second in (False, True):
-        page = PageReader(heat_map(tensor, second=second, caption="c").encode())
+        page = PageReader(heat_map(tensor, second=second, caption="c", after="x").encode())
         empty = [a for a in page.heat_cells() if "no value" in a["title"]]
         assert len(empty) == 16 == page.text.count("(–) ")
         for attributes in empty:
@@ -77,13 +78,15 @@ def test_a_map_of_nothing_but_dashes_still_has_a_scale(tensor: dict[str, Any]) -
 
 def test_the_second_map_shows_the_second_reading_on_the_same_scale(tensor: dict[str, Any]) -> None:
     cells = [{**c, "g_base_answer": 33.3} for c in tensor["cells"]]
-    page = PageReader(heat_map({**tensor, "cells": cells}, second=True, caption="c").encode())
+    page = PageReader(
+        heat_map({**tensor, "cells": cells}, second=True, caption="c", after="x").encode()
+    )
     assert page.text.count("+33.3") == sum(c["scored"] for c in cells) + page.text.count("(+33.3)")
     assert colour_scale({**tensor, "cells": cells}) == 33.3
 
 
 def test_headers_name_families_and_held_out_columns(tensor: dict[str, Any]) -> None:
-    page = PageReader(heat_map(tensor, second=False, caption="c").encode())
+    page = PageReader(heat_map(tensor, second=False, caption="c", after="x").encode())
     scopes = [attributes.get("scope") for attributes in page.all("th")]
     assert scopes.count("colgroup") == 7
     assert scopes.count("rowgroup") == 7
@@ -104,6 +107,34 @@ def test_names_from_outside_stay_text(tensor: dict[str, Any]) -> None:
     evil = '"><script>x</script>'
     cells = [{**c, "eval": evil} for c in tensor["cells"] if c["eval"] == "default"]
     odd = {**tensor, "eval": [evil], "held_out": [], "cells": cells}
-    page = PageReader(heat_map(odd, second=False, caption=evil).encode())
+    page = PageReader(heat_map(odd, second=False, caption=evil, after="x").encode())
     assert "script" not in {name for name, _ in page.elements}
     assert page.text.count(evil) == 2
+
+
+def test_a_sealed_cell_is_hatched_and_worded_and_shows_no_number(tensor: dict[str, Any]) -> None:
+    document = sealed(tensor)
+    n_sealed = sum("sealed" in c["flags"] for c in document["cells"])
+    for second in (False, True):
+        html = heat_map(document, second=second, caption="c", after="x")
+        page = PageReader(html.encode())
+        cells = [a for a in page.heat_cells() if "sealed" in a.get("class", "").split()]
+        assert len(cells) == n_sealed
+        assert page.text.count("sealed hS") + page.text.count("sealed qS") == n_sealed
+        for attributes in cells:
+            assert "style" not in attributes, "a colour would tell the value"
+            assert not re.search(r"\d", attributes["title"]), "a number in the words of a seal"
+            assert "S  sealed: encrypted to the custodian's key" in attributes["title"]
+            assert attributes["tabindex"] == "0"
+
+
+def test_colours_do_not_know_what_is_sealed(tensor: dict[str, Any]) -> None:
+    cells = [{**c, "g": 99.0} if c["split"] == "held_out" else c for c in tensor["cells"]]
+    assert colour_scale({**tensor, "cells": cells}) == 99.0
+    assert colour_scale(sealed({**tensor, "cells": cells})) < 99.0
+
+
+def test_the_keyboard_can_skip_the_cells(tensor: dict[str, Any]) -> None:
+    page = PageReader(heat_map(tensor, second=False, caption="c", after="below").encode())
+    assert {"href": "#below", "class": "skip"} in page.all("a")
+    assert "Skip the 464 cells of this map" in page.text

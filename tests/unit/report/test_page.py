@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from big import big_tensor
+from documents import scores_document
 from reader import PageReader
 from words import EVIL, REASON
 
@@ -35,16 +36,20 @@ def rows_of(data: bytes) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(data.decode("utf-8"))))
 
 
-def test_the_report_is_a_page_four_tables_and_the_tensors_own_bytes(
+def test_the_report_is_a_page_its_tables_and_the_tensors_own_bytes(
     finished: StudySimulator, files: dict[str, bytes]
 ) -> None:
     assert sorted(files) == [
+        "breadth.csv",
         "cells.csv",
         "checks.csv",
         "contexts.csv",
+        "headroom.csv",
         "index.html",
         "ledger.csv",
+        "spending.csv",
         "tensor.json",
+        "training.csv",
     ]
     audited = finished.audit()
     assert files["tensor.json"] == audited.artifact("P1/tensor/marker", "tensor")["tensor.json"]
@@ -67,7 +72,7 @@ def test_csv_tables_hold_every_cell_check_context_and_entry(
     assert contexts["officer"]["base_log_prob_marker"] == ""
     assert float(contexts["baker"]["base_log_prob_marker"]) < 0
     ledger = rows_of(files["ledger.csv"])
-    assert [int(row["seq"]) for row in ledger] == list(range(40))
+    assert [int(row["seq"]) for row in ledger] == list(range(finished.audit().n_entries))
     assert (ledger[0]["kind"], ledger[-1]["kind"]) == ("open", "close")
     assert ledger[1]["step"] == "P0/answers/marker/baker"
     assert ledger[1]["status"] == "done"
@@ -99,11 +104,15 @@ def test_the_sections_come_in_the_promised_order(files: dict[str, bytes]) -> Non
         ALL_HOLD,
         "Not for publication:",
         "ledger head",
+        "No look at the sealed cells was taken",
+        "Transfer of “marker”",
+        "Nothing was scored.",
+        "The final test",
+        "Seal and custody",
+        "“marker” by context",
+        "Second reading of “marker”",
         "This run",
         "Spent against the cap",
-        "Transfer of “marker”",
-        "By context",
-        "Second reading of “marker”",
         "derived numbers follow from the stored readings",
         "just check-evidence small",
         "What none of this proves",
@@ -146,7 +155,8 @@ def test_flags_are_explained_and_every_cell_has_n_and_interval(files: dict[str, 
 def test_every_table_of_results_says_confirmatory_or_exploratory(files: dict[str, bytes]) -> None:
     text = files["index.html"].decode("utf-8")
     captions = re.findall(r"<caption>(.*?)</caption>", text)
-    results = [caption for caption in captions if "Spent" not in caption]
+    record = ("Spent against the cap", "The numbered checks")
+    results = [one for one in captions if not any(words in one for words in record)]
     assert len(results) == 6
     labels = ["confirmatory" in c for c in results]
     assert labels == [True, False, False, True, True, True]
@@ -256,15 +266,35 @@ def test_a_page_of_full_size_is_well_formed_and_has_the_null(finished: StudySimu
     tensor = big_tensor()
     base = dict.fromkeys(tensor["eval"], -9.0)
     big = replace(evidence.tensors[0], document=tensor, base=base)
-    data = page(replace(evidence, tensors=(big, replace(big, document=big_tensor(seed=8)))))
+    other = {**big_tensor(seed=8), "behaviour": "fact"}
+    data = page(replace(evidence, tensors=(big, replace(big, document=other))))
     read = PageReader(data)
     assert len(read.heat_cells()) == 2 * 2 * 16 * 29
-    assert read.text.count("Same-cell null") == 2
+    assert read.text.count("Same-cell null of") == 2
     assert read.text.count("(–) ") == 2 * 2 * 16  # a column without values, in both readings
     assert "1 without a value are in neither mean." not in read.text
     assert read.text.count("16 without a value are in neither mean.") == 2 * 2
     assert read.text.count("−9.00") == 2 * 29
     assert len(data) < 2 << 20
+    identifiers = [a["id"] for _, a in read.elements if "id" in a]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_full_testbed_with_ten_predictors_is_a_few_megabytes(
+    finished: StudySimulator,
+) -> None:
+    evidence = gather(finished.audit())
+    names = ("marker", "fact", "refusal", "sycophancy", "misalignment")
+    tensors = []
+    for number, name in enumerate(names):
+        document = {**big_tensor(n_seeds=3, seed=number), "behaviour": name}
+        base = dict.fromkeys(document["eval"], -9.0)
+        tensors.append(replace(evidence.tensors[0], document=document, base=base))
+    data = page(replace(evidence, tensors=tuple(tensors)), scores_document(names, 10))
+    assert len(data) < 4 << 20
+    read = PageReader(data)
+    assert len(read.heat_cells()) == 2 * 5 * 16 * 29
+    assert read.text.count("Predictors against G on open cells") == 6
     identifiers = [a["id"] for _, a in read.elements if "id" in a]
     assert len(identifiers) == len(set(identifiers))
 

@@ -8,15 +8,15 @@ import re
 from typing import Any
 
 import pytest
-from big import big_tensor
+from big import big_tensor, sealed
 
-from eps_locked.errors import MalformedInputError
+from eps_locked.errors import EvidenceError, MalformedInputError
 from eps_locked.report.marks import FLAG_MARKS, SPLIT_MARKS, interval, letters, notes, signed
+from eps_locked.report.sheets import csv_bytes
 from eps_locked.report.tables import (
     alias_rows,
     base_rows,
     cell_rows,
-    csv_bytes,
     families,
     means,
     text_table,
@@ -63,9 +63,10 @@ def test_a_value_stands_above_its_interval_under_its_column(tensor: dict[str, An
 
 
 def test_the_legend_explains_the_marks_that_occur_and_no_others(tensor: dict[str, Any]) -> None:
-    text = text_table(tensor)
+    text, with_seal = text_table(tensor), text_table(sealed(tensor))
     for mark in (*FLAG_MARKS.values(), *SPLIT_MARKS.values()):
-        assert f"\n{mark.letter}  {mark.name} (" in text
+        assert f"\n{mark.letter}  {mark.name} (" in (with_seal if mark.letter == "S" else text)
+    assert "\nS  sealed" not in text
     plain = [
         {**c, "flags": [], "scored": True, "split": "open", "n_truncated": 0}
         for c in tensor["cells"]
@@ -83,13 +84,12 @@ def test_the_notes_name_counts_method_resolution_reading_and_exclusions(
     text = squeezed(text_table(tensor))
     for words in (
         "80 readings a cell: 40 questions x 2 seeds.",
-        "95 % bootstrap interval (percentile, seeds x questions crossed; 2000 resamples)",
+        "95 % interval (t, seed variance pooled over the row's cells)",
         "an effect of 0.87 nats or more (pooled standard error 0.31; two-sided 5 %, power 80 %",
         "from the 464 cells in which every answer could be read).",
         "Primary reading (own_answer)",
         "Second reading (base_answer)",
-        "With 2 seeds the intervals know the spread between training runs only from these two",
-        "held the truth 69 % of the time",
+        "The 2 seeds of one cell say little of how far another training run would fall",
         "set apart by name only",
     ):
         assert words in text
@@ -211,3 +211,62 @@ def test_training_base_and_cell_rows_cover_the_design(tensor: dict[str, Any]) ->
     assert (first["g"], first["high"], first["g_s11"], first["g_base_answer"]) == ("", "", "", "")
     assert (first["n"], first["n_truncated"]) == ("1", "79")
     assert not any(isinstance(value, list | dict) for row in rows for value in row.values())
+
+
+def test_a_sealed_cell_is_the_word_and_its_marks_and_no_number(tensor: dict[str, Any]) -> None:
+    document = sealed(tensor)
+    text = text_table(document)
+    body = text.partition("reading  ")[0]
+    assert len(re.findall(r"sealed hS", body)) == 16 * 9
+    assert len(re.findall(r"sealed qS", body)) == sum(
+        c["split"] == "quarantined" for c in tensor["cells"]
+    )
+    open_cells = [c for c in document["cells"] if "sealed" not in c["flags"]]
+    assert len(re.findall(r"\[-?[\d.]+, -?[\d.]+\]", body)) == len(open_cells)
+    assert "all of them sealed: their values were encrypted" in squeezed(text)
+    assert "sealed ones wait for the final test" in squeezed(text)
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_sealed_cells_are_counted_apart_from_cells_without_value(tensor: dict[str, Any]) -> None:
+    document = sealed(tensor)
+    held = next(m for m in means(document, "eval") if m.context == "examples_four")
+    assert (held.all, held.n_all, held.n_missing, held.n_sealed) == (None, 0, 0, 16)
+    rows = [row for row in cell_rows(document) if row["flags"] == "sealed"]
+    assert len(rows) == sum("sealed" in c["flags"] for c in document["cells"])
+    assert {row["g"] for row in rows} == {None}
+    assert {row["marks"] for row in rows} == {"hS", "qS"}
+    aliases = alias_rows({**document, "cells": [_as_sealed(c) for c in document["cells"]]})
+    of_others = [row for row in aliases if row["train"] != "instruction_marker"]
+    assert {row["sealed"] for row in of_others} == {"alias", "alias twin"}
+    assert {row["difference"] for row in of_others} == {None}
+
+
+def _as_sealed(cell: dict[str, Any]) -> dict[str, Any]:
+    """The alias column sealed, for once."""
+    if cell["eval"] != "instruction_marker_again" or cell["train"] == "instruction_marker":
+        return cell
+    return sealed({"cells": [{**cell, "split": "held_out"}]})["cells"][0]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"g": 1.0},
+        {"trained_log_prob": -3.0},
+        {"emission_rate": 0},
+        {"by_seed": [{"seed": 11, "g": 0.2}]},
+        {"flags": ["floor", "sealed"]},
+        {"scored": True},
+    ],
+)
+def test_a_sealed_cell_that_tells_anything_is_refused_everywhere(
+    tensor: dict[str, Any], told: dict[str, Any]
+) -> None:
+    cells = sealed(tensor)["cells"]
+    at = next(n for n, c in enumerate(cells) if "sealed" in c["flags"])
+    cells[at] = {**cells[at], **told}
+    with pytest.raises(EvidenceError, match="what the seal hides"):
+        text_table({**tensor, "cells": cells})
+    with pytest.raises(EvidenceError):
+        cell_rows({**tensor, "cells": cells})
