@@ -101,7 +101,7 @@ def final_test_command(
     if as_json:
         echo_json({"name": name, "look": number, "scores": document})
         return
-    from eps_locked.report.tables import final_text
+    from eps_locked.report.score_text import final_text
 
     click.echo(final_text(document))
     click.echo(f"look {number} of {name} is recorded")

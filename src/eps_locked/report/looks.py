@@ -12,7 +12,14 @@ from typing import Any
 
 from eps_locked.report.html import Child, Html, code, join, section, tag
 from eps_locked.report.marks import percent
-from eps_locked.report.score_rows import POOLED, flat, null_column, p_value, require_scores
+from eps_locked.report.score_rows import (
+    FINAL_SCHEMA,
+    POOLED,
+    flat,
+    null_column,
+    p_value,
+    require_scores,
+)
 from eps_locked.report.score_sections import label_of
 from eps_locked.report.sheets import (
     Column,
@@ -29,7 +36,6 @@ from eps_locked.stats.multiplicity import holm
 
 Look = Mapping[str, Any]
 Submission = Mapping[str, Any]
-FINAL_SCHEMA = "eps-locked/final-scores/1"
 _SPLITS = {"all": "all held back", "held_out": "held-out columns", "quarantined": "quarantined"}
 _SIGNS = {"scored": "✓", "failed": "✗", "aborted": "✗"}
 

@@ -16,6 +16,7 @@ from eps_locked.report.sheets import Column, Row, figure
 Scores = Mapping[str, Any]
 Group = Mapping[str, Any]
 SCORES_SCHEMA = "eps-locked/scores/1"
+FINAL_SCHEMA = "eps-locked/final-scores/1"
 # The name under which scores of all behaviours together stand in the tables.
 POOLED = "all behaviours, pooled"
 

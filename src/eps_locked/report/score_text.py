@@ -6,9 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eps_locked.report.marks import interval, percent, plain_text, signed
-from eps_locked.report.score_rows import Group, Scores, best_first, groups, require_scores
+from eps_locked.report.score_rows import (
+    FINAL_SCHEMA,
+    Group,
+    Scores,
+    best_first,
+    groups,
+    require_scores,
+)
 
 _NONE = "-"
+_FAR = 99
 _SIGNS = {"passed": "+", "failed": "-", "undetermined": "?"}
 
 
@@ -28,6 +36,39 @@ def score_text(scores: Scores) -> str:
     if reason is not None:
         lines += ["", f"not pooled: {reason}"]
     return "\n".join(plain_text(line).rstrip() for line in lines) + "\n"
+
+
+def final_text(scores: Scores) -> str:
+    """What one look found, for a terminal: the submission first, the shipped baselines below."""
+    require_scores(scores, FINAL_SCHEMA)
+    level = percent(scores["settings"]["confidence_level"])
+    lines = [
+        f"{scores['label']}; lines fitted on open cells, judged on sealed ones; {level} intervals",
+        "open R2: the same fit on the cells it was made from, two contexts out.",
+    ]
+    for group in groups(scores):
+        held_back = group["cells"]["held_back"]
+        lines += ["", f"{group['behaviour']}: {held_back['all']} sealed cells with a value"]
+        lines += _aligned(
+            ("predictor", "", "open R2", "Spearman", "R2", "null", "p"),
+            [_final_row(one) for one in group["scores"]],
+        )
+        submitted = [one for one in group["scores"] if one["role"] == "submission"]
+        lines += [f"  {one['metric']}: {one['overfit_gap']['statement']}" for one in submitted]
+    return "\n".join(plain_text(line).rstrip() for line in lines) + "\n"
+
+
+def _final_row(one: Mapping[str, Any]) -> list[str]:
+    found = one["splits"]["all"]
+    return [
+        one["metric"],
+        "submission" if one["role"] == "submission" else "",
+        _number(one["open"]["r2"]["value"]),
+        _with_interval(found.get("spearman")),
+        _with_interval(found.get("r2")),
+        _null(found.get("r2")),
+        _p(found.get("r2")),
+    ]
 
 
 def _group(group: Group) -> Iterator[str]:
@@ -90,13 +131,30 @@ def _combiner(one: Mapping[str, Any]) -> list[str]:
 def _with_interval(score: Mapping[str, Any] | None) -> str:
     if score is None or score["value"] is None:
         return _NONE
-    ends = interval(score["low"], score["high"], 2)
-    return f"{signed(score['value'], 2)} {ends}".rstrip()
+    ends = _ends(score["low"], score["high"])
+    return f"{_signed(score['value'])} {ends}".rstrip()
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    if low is None or high is None or max(abs(low), abs(high)) <= _FAR:
+        return interval(low, high, 2)
+    return f"[{_signed(low)}, {_signed(high)}]"
+
+
+def _signed(value: float) -> str:
+    """An R2 has no lower end: far below 0 only that it is far says something."""
+    return (
+        signed(value, 2)
+        if abs(value) <= _FAR
+        else f"below -{_FAR}"
+        if value < 0
+        else f"{value:.0f}"
+    )
 
 
 def _null(score: Mapping[str, Any] | None) -> str:
     null = (score or {}).get("null")
-    return _NONE if null is None else signed(null["mean"], 2)
+    return _NONE if null is None else _signed(null["mean"])
 
 
 def _p(score: Mapping[str, Any] | None) -> str:
@@ -105,7 +163,9 @@ def _p(score: Mapping[str, Any] | None) -> str:
 
 
 def _number(value: float | None, digits: int = 2) -> str:
-    return _NONE if value is None else f"{value:.{digits}f}"
+    if value is None:
+        return _NONE
+    return f"{value:.{digits}f}" if abs(value) <= _FAR else _signed(value)
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
