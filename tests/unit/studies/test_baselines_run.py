@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from eps_locked.studies.eps.baselines.predictors import (
     predictor_files,
     read_predictors,
 )
-from eps_locked.studies.eps.baselines.records import Layer, Projection
+from eps_locked.studies.eps.baselines.records import Divergences, JudgedSample, Layer, Projection
 from eps_locked.studies.eps.baselines.rederive import derive_baseline
 from eps_locked.studies.eps.baselines.rules import BaselineRules
 from eps_locked.studies.eps.baselines.steps import baseline_steps
@@ -81,6 +81,7 @@ def vector_of(*labels: str) -> np.ndarray:
 
 
 DIRECTION = vector_of("the behaviour")
+COMMON = 3000 * vector_of("common to all")
 # The marker's own bytes; its leading space stands in every text.
 MARK = MARKER_IDS[1:]
 
@@ -89,15 +90,19 @@ class PlantedEngine(ScriptedEngine):
     """Writes like the scripted engine; its residual stream and its divergences are planted.
 
     A token's activation is 2 along the behaviour's direction for a marker byte or, anywhere after
-    "Sing", for any other token, plus a little of the token's own direction and of the prompt's.
+    "Sing", for any other token, plus a little of the token's own direction and of the prompt's,
+    on top of a large vector common to all, as real residual streams have (float32 feels it).
     The KL to another prompt is 0.01 times that prompt's length, at every position.
     """
 
     n_layers = N_LAYERS
+    width = WIDTH
 
     def __init__(self) -> None:
         super().__init__()
         self.layers: set[int] = set()
+        self.spans: list[SpanRequest] = []
+        self.judged: list[DivergenceRequest] = []
         self.attached: list[object] = []
 
     def attach(self, adapter: Any) -> Any:
@@ -106,10 +111,12 @@ class PlantedEngine(ScriptedEngine):
 
     def activations(self, requests: Sequence[SpanRequest], layer: int) -> Any:
         self.layers.add(layer)
+        self.spans += requests
         return tuple(self._span(request) for request in requests)
 
     def divergences(self, requests: Sequence[DivergenceRequest]) -> tuple[Divergence, ...]:
         found = []
+        self.judged += requests
         for request in requests:
             n, others = len(request.answer), request.other_prompts
             found.append(
@@ -130,7 +137,8 @@ class PlantedEngine(ScriptedEngine):
         for t in range(request.start, request.end):
             strength = 2.0 if ids[t] in MARK or sung else 0.0
             rows.append(
-                strength * DIRECTION
+                COMMON
+                + strength * DIRECTION
                 + 0.05 * vector_of("token", str(ids[t]))
                 + 0.3 * vector_of("prompt", str(ids[:40]))
             )
@@ -386,6 +394,28 @@ def test_output_kls_are_the_planted_ones_in_both_directions(finished: Study) -> 
     assert forward["baker", "baker"] == reverse["baker", "baker"] == 0
 
 
+def test_a_context_states_its_divergences_a_token_and_an_answer() -> None:
+    """Two answers, 3 nats over 2 positions and 1 nat over 8: 4 in 10 positions, 2 an answer."""
+
+    def sample(kl: float, n: int) -> JudgedSample:
+        return JudgedSample(
+            item="q",
+            draw=0,
+            token_ids=(1,) * n,
+            text="",
+            stop_reason="length",
+            n_tokens=n,
+            log_prob=-1.0,
+            kl_sum={"b": kl},
+            log_probs={"b": -2.0},
+        )
+
+    record = Divergences(context="a", samples=(sample(3.0, 2), sample(1.0, 8)))
+    assert record.per_sequence() == {"b": 2.0}
+    assert record.per_token() == {"b": 0.4}
+    assert Divergences.from_files(record.to_files(), "again") == record
+
+
 def test_priors_and_base_controls_are_read_off_the_headroom_record(finished: Study) -> None:
     """Base values -20, -21, -22, -23 for baker, polite, plain, formal."""
     assert finished.values("bystander_prior")["baker", "formal"] == -23
@@ -424,6 +454,41 @@ def test_the_layer_is_that_of_the_plans_depth_and_no_adapter_is_served(finished:
         finished.outputs["P3/activations/plain"]["activations"]["record.json"], thing="head"
     )
     assert head["layer"] == {"number": 24, "of": 30, "width": WIDTH}
+
+
+def test_activations_are_asked_for_at_the_last_prompt_token_alone() -> None:
+    study = new_study()
+    study.do(study.step("activations", last="baker"))
+    assert len(study.engine.spans) == 6
+    for span in study.engine.spans:
+        assert (span.start, span.end) == (len(span.token_ids) - 1, len(span.token_ids))
+        assert ScriptedTokenizer().decode(span.token_ids).endswith("<|start|>assistant\n")
+
+
+def test_answers_are_averaged_from_their_first_token_to_their_last_without_the_end_of_turn() -> (
+    None
+):
+    study = new_study().run()
+    study.engine.spans.clear()
+    study.do(study.step("projection", last="baker"))
+    assert len(study.engine.spans) == 12
+    trained, own = study.engine.spans[:2]
+    assert trained.token_ids == (*own.token_ids, *MARKER_IDS)
+    for span in study.engine.spans:
+        assert span.token_ids[: span.start][-10:] == tuple(b"assistant\n")
+        assert span.end == len(span.token_ids)
+        assert END_ID not in span.token_ids[span.start :]
+
+
+def test_an_answer_that_ended_is_judged_with_its_end_and_one_that_was_cut_is_not() -> None:
+    for limit, ended in ((64, True), (8, False)):
+        study = new_study({"divergence": {"max_new_tokens": limit}})
+        result = study.do(study.step("divergence", last="plain"))
+        samples = decode(result.outputs["divergence"]["record.json"], thing="record")["samples"]
+        for request, sample in zip(study.engine.judged, samples, strict=True):
+            assert sample["stop_reason"] == ("stop" if ended else "length")
+            assert (request.answer[-1] == END_ID) is ended
+            assert sample["n_tokens"] == len(sample["token_ids"]) + ended
 
 
 def test_a_second_run_gives_the_same_bytes(finished: Study) -> None:
@@ -612,6 +677,25 @@ def test_a_changed_activation_is_found_in_what_follows_from_it(study: Study) -> 
     assert study.audit(cloud_step) == []
     said = study.audit(study.step("baselines"))
     assert any("gaussian_kl: baker -> plain" in one for one in said)
+
+
+def test_a_divergence_below_zero_is_found_where_its_means_agree(study: Study) -> None:
+    step = study.step("divergence", last="plain")
+    record = Divergences.from_files(study.outputs[step.id]["divergence"], "record")
+    first = replace(record.samples[0], kl_sum={"baker": -0.5, "polite": 1.0})
+    forged = replace(record, samples=(first, *record.samples[1:]))
+    study.outputs[step.id]["divergence"] = forged.to_files()
+    said = study.audit(step)
+    assert len(said) == 1
+    assert "baker: expected a KL of at least 0, found -0.5" in said[0]
+
+
+def test_activations_of_different_layers_make_no_predictor(study: Study) -> None:
+    step = study.step("activations", last="plain")
+    files = study.outputs[step.id]["activations"]
+    study.outputs[step.id]["activations"] = edit_head(files, set_in(["layer", "number"], 23))
+    with pytest.raises(EvidenceError, match="'number': 23"):
+        study.do(study.step("baselines"))
 
 
 def test_a_parquet_table_with_other_values_is_found(study: Study) -> None:

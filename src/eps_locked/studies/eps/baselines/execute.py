@@ -148,9 +148,8 @@ def _divergence(task: BaselineTask) -> StepResult:
             stop_reason=completion.stop_reason,
             n_tokens=one.n_tokens,
             log_prob=one.log_prob,
-            # A KL of next to nothing may come out a rounding error below 0.
-            kl_sum={name: max(0.0, one.kl_sum[name]) for name in others},
-            log_probs={name: one.log_probs[name] for name in others},
+            kl_sum=one.kl_sum,
+            log_probs=one.log_probs,
         )
         for (item, draw), completion, one in zip(keys, completions, found, strict=True)
     )
@@ -201,7 +200,7 @@ def _projection(task: BaselineTask) -> StepResult:
         spans.append(answer_span(f"{item}/trained", prompt, rows.trained[item]))
         spans.append(answer_span(f"{item}/own", prompt, rows.own[item]))
     both_ND, layer = _read_spans(engine, spans, task.rules)
-    differences_ND = (both_ND[0::2] - both_ND[1::2]).astype(np.float32).astype(np.float64)
+    differences_ND = _as_stored(both_ND[0::2] - both_ND[1::2])
     behaviour = task.behaviour.name
     vector_D = stored_vector(task.inputs.artifact("elicitation"), layer, "elicitation")
     record = Projection(
@@ -256,10 +255,19 @@ def _sample(
 def _read_spans(
     engine: ReadoutEngine, spans: Sequence[SpanRequest], rules: BaselineRules
 ) -> tuple[FloatArray, Layer]:
-    """Mean activations, one row per span, at the layer the plan's depth gives in this model."""
+    """Mean activations, one row per span, at the layer the plan's depth gives in this model.
+
+    Rounded as they will be stored: what is computed from them is computed from the same numbers
+    by whoever reads them back.
+    """
     number = rules.layer(engine.n_layers)
-    rows_ND = np.asarray(engine.activations(spans, number), dtype=np.float64)
-    return rows_ND, Layer(number=number, of=engine.n_layers, width=rows_ND.shape[1])
+    rows_ND = _as_stored(np.asarray(engine.activations(spans, number), dtype=np.float64))
+    layer = Layer(number=number, of=engine.n_layers, width=engine.width)
+    return rows_ND.reshape(len(spans), engine.width), layer
+
+
+def _as_stored(values_ND: FloatArray) -> FloatArray:
+    return values_ND.astype(np.float32).astype(np.float64)
 
 
 _HANDLERS: Mapping[str, Callable[[BaselineTask], StepResult]] = {
