@@ -169,6 +169,7 @@ def build_tensor(
         "train": list(section.slots.train),
         "eval": list(section.slots.eval),
         "held_out": list(section.slots.held_out),
+        "near_duplicates": [list(group) for group in section.slots.near_duplicates],
         "intervals": {
             "method": INTERVAL_METHODS[len(seeds) > 1],
             "confidence_level": section.confidence_level,

@@ -103,13 +103,18 @@ class MarkerBehaviour:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slots:
-    """Which contexts train, which evaluate, which are held out, which are trained against."""
+    """Which contexts train, which evaluate, which are held out, which are trained against.
+
+    ``aliases``: pairs that are one context. ``near_duplicates``: groups of contexts so alike that a
+    fold may not hold out one and keep another; absent means none.
+    """
 
     train: tuple[str, ...]
     eval: tuple[str, ...]
     held_out: tuple[str, ...]
     negative_panel: tuple[str, ...]
     aliases: tuple[tuple[str, str], ...]
+    near_duplicates: tuple[tuple[str, ...], ...]
 
     @classmethod
     def from_dict(cls, value: object, path: str) -> Slots:
@@ -120,6 +125,7 @@ class Slots:
                 held_out=fields.texts("held_out", shape=_CONTEXT_ID),
                 negative_panel=fields.texts("negative_panel", shape=_CONTEXT_ID),
                 aliases=fields.each("aliases", _pair),
+                near_duplicates=fields.optional("near_duplicates", _groups) or (),
             )
         slots._check(path)
         return slots
@@ -148,6 +154,14 @@ class Slots:
             if names:
                 raise MalformedInputError(
                     f"{path}.{key}", expected=expected, found=sorted(names)[0]
+                )
+        grouped = [name for group in self.near_duplicates for name in group]
+        for name in grouped:
+            if name not in self.eval or grouped.count(name) > 1:
+                raise MalformedInputError(
+                    f"{path}.near_duplicates",
+                    expected="evaluated contexts, each in one group at most",
+                    found=name,
                 )
 
 
@@ -373,6 +387,20 @@ def _pair_of_numbers(fields: Fields, key: str) -> tuple[float, float]:
 def _number(value: object, path: str) -> float:
     with Fields({"value": value}, path) as fields:
         return fields.number("value")
+
+
+def _groups(value: object, path: str) -> tuple[tuple[str, ...], ...]:
+    with Fields({"groups": value}, path) as fields:
+        groups = fields.each("groups", _group)
+    return groups
+
+
+def _group(value: object, path: str) -> tuple[str, ...]:
+    with Fields({"group": value}, path) as fields:
+        names = fields.texts("group", shape=_CONTEXT_ID)
+    if len(names) < 2:
+        raise MalformedInputError(path, expected="two contexts or more", found=len(names))
+    return names
 
 
 def _pair(value: object, path: str) -> tuple[str, str]:
