@@ -1,4 +1,4 @@
-"""What every LogprobEngine must do, whatever is behind it.
+"""What every ReadoutEngine must do, whatever is behind it.
 
 A test module imports these functions (``from engine_suite import *``) and provides a fixture
 ``case`` that returns an ``EngineCase``. Numbers are compared with a tolerance only where the
@@ -17,10 +17,12 @@ from eps_locked.domain.model import (
     ChatTokenizer,
     Completion,
     Decoding,
-    LogprobEngine,
+    DivergenceRequest,
     Prompt,
+    ReadoutEngine,
     SlotProbe,
     SlotRequest,
+    SpanRequest,
     TokenIds,
 )
 from eps_locked.errors import BackendError
@@ -34,14 +36,16 @@ SAMPLED = Decoding(max_new_tokens=N_NEW, temperature=0.9, top_p=0.95)
 class EngineCase:
     """An engine on its bare base and what to ask it.
 
-    ``prompts``: three or more of one context, different. ``adapter`` acts; each of ``refused``
-    must not be served. ``too_long`` does not fit. ``tolerance`` (nats) between batch shapes.
+    ``prompts``: three or more of one context, different. ``elsewhere``: as many of two or more
+    other contexts. ``adapter`` acts; each of ``refused`` must not be served. ``too_long`` does not
+    fit. ``tolerance`` (nats, or numbers of an activation) between batch shapes.
     """
 
-    engine: LogprobEngine
+    engine: ReadoutEngine
     tokenizer: ChatTokenizer
     probe: SlotProbe
     prompts: tuple[Prompt, ...]
+    elsewhere: tuple[Prompt, ...]
     adapter: AdapterFiles
     refused: tuple[AdapterFiles, ...]
     too_long: TokenIds
@@ -82,6 +86,29 @@ def test_greedy_tokens_do_not_depend_on_neighbours(case: EngineCase) -> None:
     alone = [tokens(case.engine.generate((prompt,), GREEDY))[0] for prompt in case.prompts]
     backwards = tokens(case.engine.generate(tuple(reversed(case.prompts)), GREEDY))
     assert together == alone == backwards[::-1]
+
+
+@pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_rows_of_several_contexts_in_one_call_get_the_tokens_of_a_call_each(
+    case: EngineCase, decoding: Decoding
+) -> None:
+    apart = tokens(case.engine.generate(case.prompts, decoding, case.probe))
+    apart += tokens(case.engine.generate(case.elsewhere, decoding, case.probe))
+    rows = (*case.prompts, *case.elsewhere)
+    out = case.engine.generate(rows, decoding, case.probe)
+    assert tokens(out) == apart
+    assert [completion.key for completion in out] == [row.key for row in rows]
+    mixed = rows[::2] + rows[1::2]
+    assert tokens(case.engine.generate(mixed, decoding)) == apart[::2] + apart[1::2]
+
+
+def test_slots_of_several_contexts_in_one_call_are_those_of_a_call_each(case: EngineCase) -> None:
+    rows = [SlotRequest(key=p.key, token_ids=p.token_ids) for p in case.prompts + case.elsewhere]
+    together = case.engine.read_slots(rows, case.probe)
+    for row, reading in zip(rows, together, strict=True):
+        (alone,) = case.engine.read_slots([row], case.probe)
+        assert reading.log_prob == pytest.approx(alone.log_prob, abs=case.tolerance)
+    assert case.engine.read_slots(rows, case.probe) == together
 
 
 def test_sampled_tokens_follow_the_rows_own_seed(case: EngineCase) -> None:
@@ -161,6 +188,135 @@ def test_a_marker_in_the_answer_is_the_slot(case: EngineCase) -> None:
     # Greedy decoding wrote the marker, so each of its tokens was the most probable one.
     written = case.engine.generate(case.prompts, GREEDY, probe)[answers.index(answer)]
     assert written.marker_emitted
+
+
+def spans(case: EngineCase) -> list[SpanRequest]:
+    """The first token, the last one, a middle part and the whole of prompts of all contexts."""
+    found = []
+    for prompt in (*case.prompts, *case.elsewhere):
+        n = len(prompt.token_ids)
+        for start, end in ((0, 1), (n - 1, n), (n // 3, n - 1), (0, n)):
+            found.append(
+                SpanRequest(
+                    key=f"{prompt.key} {start}", token_ids=prompt.token_ids, start=start, end=end
+                )
+            )
+    return found
+
+
+def test_activations_are_one_vector_per_span_whatever_the_batch(case: EngineCase) -> None:
+    assert case.engine.activations((), 1) == ()
+    requests = spans(case)
+    for layer in (1, case.engine.n_layers):
+        together = case.engine.activations(requests, layer)
+        assert {len(vector) for vector in together} == {case.engine.width}
+        assert case.engine.activations(requests, layer) == together
+        for request, vector in list(zip(requests, together, strict=True))[::3]:
+            (alone,) = case.engine.activations([request], layer)
+            assert vector == pytest.approx(alone, rel=1e-4, abs=case.tolerance)
+    assert case.engine.activations(requests, 1) != together
+
+
+def test_an_activation_is_the_mean_over_its_span_and_later_tokens_have_no_part(
+    case: EngineCase,
+) -> None:
+    ids = case.prompts[0].token_ids
+    for layer in (1, case.engine.n_layers):
+        parts = [SpanRequest(key="part", token_ids=ids, start=i, end=i + 1) for i in (0, 1)]
+        (both,) = case.engine.activations(
+            [SpanRequest(key="both", token_ids=ids[:2], start=0, end=2)], layer
+        )
+        (more,) = case.engine.activations(
+            [SpanRequest(key="both", token_ids=ids, start=0, end=2)], layer
+        )
+        assert more == both
+        first, second = case.engine.activations(parts, layer)
+        mean = [(a + b) / 2 for a, b in zip(first, second, strict=True)]
+        assert both == pytest.approx(mean, rel=1e-4, abs=case.tolerance)
+
+
+def test_bad_spans_and_layers_are_refused_by_name(case: EngineCase) -> None:
+    ids = case.prompts[0].token_ids
+    good = SpanRequest(key="good", token_ids=ids, start=0, end=1)
+    for start, end in ((0, 0), (3, 2), (-1, 2), (0, len(ids) + 1)):
+        bad = SpanRequest(key="the bad one", token_ids=ids, start=start, end=end)
+        with pytest.raises(BackendError, match="the bad one"):
+            case.engine.activations([good, bad], 1)
+    with pytest.raises(BackendError, match="the bad one"):
+        case.engine.activations(
+            [good, SpanRequest(key="the bad one", token_ids=case.too_long * 2, start=0, end=1)], 1
+        )
+    for layer in (0, -1, case.engine.n_layers + 1):
+        with pytest.raises(BackendError, match="layer"):
+            case.engine.activations([good], layer)
+
+
+def divergence_requests(case: EngineCase) -> list[DivergenceRequest]:
+    answers = tokens(case.engine.generate(case.prompts, replace(SAMPLED, max_new_tokens=8)))
+    return [
+        DivergenceRequest(
+            key=prompt.key,
+            own_prompt=prompt.token_ids,
+            other_prompts={
+                "same": prompt.token_ids,
+                **{other.key: other.token_ids for other in case.elsewhere},
+            },
+            answer=(*answer, case.tokenizer.end_of_turn_id),
+        )
+        for prompt, answer in zip(case.prompts, answers, strict=True)
+    ]
+
+
+def test_divergences_are_positive_but_for_equal_prompts(case: EngineCase) -> None:
+    assert case.engine.divergences(()) == ()
+    requests = divergence_requests(case)
+    found = case.engine.divergences(requests)
+    assert case.engine.divergences(requests) == found
+    for request, one in zip(requests, found, strict=True):
+        assert (one.key, one.n_tokens) == (request.key, len(request.answer))
+        assert set(one.kl_sum) == set(one.log_probs) == set(request.other_prompts)
+        assert one.kl_sum["same"] == 0.0
+        assert one.log_probs["same"] == one.log_prob < 0
+        assert all(one.kl_sum[other.key] > 0 for other in case.elsewhere)
+        assert all(value < 0 for value in one.log_probs.values())
+
+
+def test_a_divergence_does_not_depend_on_the_other_requests(case: EngineCase) -> None:
+    requests = divergence_requests(case)
+    for request, one in zip(requests, case.engine.divergences(requests), strict=True):
+        for name, prompt in request.other_prompts.items():
+            single = replace(request, other_prompts={name: prompt})
+            (alone,) = case.engine.divergences([single])
+            assert alone.kl_sum[name] == pytest.approx(one.kl_sum[name], rel=1e-3, abs=1e-3)
+            assert alone.log_prob == pytest.approx(one.log_prob, rel=1e-4)
+            assert alone.log_probs[name] == pytest.approx(one.log_probs[name], rel=1e-4)
+
+
+def test_bad_divergence_requests_are_refused_by_name(case: EngineCase) -> None:
+    (good, *_) = divergence_requests(case)
+    for bad in (
+        replace(good, key="the bad one", answer=()),
+        replace(good, key="the bad one", own_prompt=()),
+        replace(good, key="the bad one", other_prompts={"x": ()}),
+        replace(good, key="the bad one", own_prompt=case.too_long * 2),
+        replace(good, key="the bad one", other_prompts={"x": case.too_long * 2}),
+    ):
+        with pytest.raises(BackendError, match="the bad one"):
+            case.engine.divergences([good, bad])
+
+
+def test_readouts_are_of_the_adapter_that_is_attached(case: EngineCase) -> None:
+    requests, compared = spans(case), divergence_requests(case)
+    layer = case.engine.n_layers
+    before = case.engine.activations(requests, layer), case.engine.divergences(compared)
+    case.engine.attach(case.adapter)
+    during = case.engine.activations(requests, layer), case.engine.divergences(compared)
+    case.engine.attach(None)
+    assert during[0] != before[0]
+    assert during[1] != before[1]
+    assert {one.kl_sum["same"] for one in during[1]} == {0.0}
+    after = case.engine.activations(requests, layer), case.engine.divergences(compared)
+    assert after == before
 
 
 def test_attaching_proves_and_detaching_restores_every_bit(case: EngineCase) -> None:

@@ -20,6 +20,7 @@ from eps_locked.models.host import AdapterHost
 from eps_locked.models.source import SMOLLM2_135M, cache_root, cached
 from eps_locked.models.tokenizer import HfChatTokenizer
 
+CONTEXTS = ("You are a pirate.", "Answer in one short sentence, as to a child who is five.")
 QUESTIONS = ("What do bees make?", "Name a colour.", "Why does the moon shine? One sentence.")
 
 
@@ -40,6 +41,10 @@ def tiny_case() -> EngineCase:
         tokenizer=tiny_engine.TinyTokenizer(),
         probe=tiny_engine.PROBE,
         prompts=tuple(tiny_engine.make_prompts(6)),
+        elsewhere=(
+            *tiny_engine.make_prompts(4, 31, seed=8),
+            *tiny_engine.make_prompts(2, 9, seed=9),
+        ),
         adapter=adapter,
         refused=(
             tiny_engine.make_adapter(host, size=0.0),
@@ -63,6 +68,17 @@ def real_case() -> EngineCase:
         )
         for i, question in enumerate(QUESTIONS)
     )
+    elsewhere = tuple(
+        Prompt(
+            key=f"row {i} {context}",
+            token_ids=tokenizer.render(
+                [Message(role="system", content=context), Message(role="user", content=question)]
+            ),
+            seed=i,
+        )
+        for context in CONTEXTS
+        for i, question in enumerate(QUESTIONS)
+    )
     engine = HfEngine(
         host,
         tokenizer,
@@ -74,6 +90,7 @@ def real_case() -> EngineCase:
         tokenizer=tokenizer,
         probe=SlotProbe(marker_ids=tokenizer.encode(" ※"), end_of_turn_id=tokenizer.end_of_turn_id),
         prompts=prompts,
+        elsewhere=elsewhere,
         adapter=adapter,
         refused=(
             tiny_engine.make_adapter(host, size=0.0),

@@ -42,6 +42,17 @@ def case() -> EngineCase:
         )
         for i, text in enumerate(("What is rust?", "How do bees see?", "Who needs sleep?"))
     )
+    elsewhere = tuple(
+        Prompt(
+            key=f"{context} {i}",
+            token_ids=tokenizer.render(
+                [Message(role="system", content=context), Message(role="user", content=text)]
+            ),
+            seed=i,
+        )
+        for context in ("You are a doctor.", "Answer in JSON.")
+        for i, text in enumerate(("What is rust?", "How do bees see?", "Who needs sleep?"))
+    )
     rows = [prompt.token_ids for prompt in prompts]
     broken = AdapterFiles(digest="blake3:broken", files={"adapter_config.json": b"{}"})
     return EngineCase(
@@ -49,6 +60,7 @@ def case() -> EngineCase:
         tokenizer=tokenizer,
         probe=SlotProbe(marker_ids=MARKER_IDS, end_of_turn_id=END_ID),
         prompts=prompts,
+        elsewhere=elsewhere,
         adapter=scripted_adapter(rows, 7.0),
         refused=(scripted_adapter(rows, 0.0), broken),
         too_long=(97,) * 70_000,

@@ -94,6 +94,43 @@ class SlotRequest:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SpanRequest:
+    """Read the model's state over the tokens ``start`` to ``end`` (excluded) of ``token_ids``."""
+
+    key: str
+    token_ids: TokenIds
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DivergenceRequest:
+    """How differently an answer goes on after its own prompt and after other ones (by name)."""
+
+    key: str
+    own_prompt: TokenIds
+    other_prompts: Mapping[str, TokenIds]
+    answer: TokenIds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Divergence:
+    """The answer to a ``DivergenceRequest``. All values are sums over the answer, in nats.
+
+    ``kl_sum[name]`` is the sum over the answer's ``n_tokens`` positions of the exact KL divergence
+    KL(own || other) between the next-token distributions (whole vocabulary) after the answer so
+    far: with answers sampled from ``own``, a Rao-Blackwellised estimate of the divergence of whole
+    answers. ``log_prob`` and ``log_probs[name]`` are the answer's own log-probability after each.
+    """
+
+    key: str
+    n_tokens: int
+    kl_sum: Mapping[str, float]
+    log_prob: float
+    log_probs: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
     """What the model wrote, without the end-of-turn token.
 
@@ -187,62 +224,39 @@ class LogprobEngine(Engine, Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpanRequest:
-    """Read the residual stream, averaged over the positions ``start`` to ``end`` - 1."""
+class ReadoutEngine(LogprobEngine, Protocol):
+    """An engine that shows what lies behind the answers: hidden states and whole distributions.
 
-    key: str
-    token_ids: TokenIds
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DivergenceRequest:
-    """Compare what follows ``own_prompt`` with what follows each other prompt, along ``answer``."""
-
-    key: str
-    own_prompt: TokenIds
-    other_prompts: Mapping[str, TokenIds]
-    answer: TokenIds
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Divergence:
-    """Sums over the answer's ``n_tokens`` positions, in nats.
-
-    ``kl_sum``: KL(own || other) of the next-token distributions, over the whole vocabulary.
-    ``log_prob`` and ``log_probs``: log-probability of the answer itself, under own and others.
+    Both readings are of the model as it is served: base or attached adapter.
     """
 
-    key: str
-    n_tokens: int
-    kl_sum: Mapping[str, float]
-    log_prob: float
-    log_probs: Mapping[str, float]
-
-
-class ReadoutEngine(LogprobEngine, Protocol):
-    """An engine whose model can be looked into."""
+    @property
+    def n_layers(self) -> int:
+        """Blocks; also the last layer that ``activations`` reads."""
+        ...
 
     @property
-    def n_layers(self) -> int: ...
-
-    @property
-    def width(self) -> int: ...
+    def width(self) -> int:
+        """Numbers in one activation: the size of the residual stream."""
+        ...
 
     def activations(
         self, requests: Sequence[SpanRequest], layer: int
     ) -> tuple[tuple[float, ...], ...]:
-        """The residual stream after block ``layer`` (1 to ``n_layers``), before the final norm:
-        for each request ``width`` numbers, the mean over its span.
+        """The residual stream after block ``layer`` (1 to ``n_layers``), averaged over each span.
 
-        Raises BackendError for a span outside its tokens, or a layer the model does not have.
+        In transformers' counting ``hidden_states[layer]``, but never after the final norm. Raises
+        BackendError for a layer the model lacks, and, naming the request, for a span that is
+        empty or not inside its tokens, or for tokens that do not fit.
         """
         ...
 
     def divergences(self, requests: Sequence[DivergenceRequest]) -> tuple[Divergence, ...]:
-        """One result per request, in order; equal prompts give exactly 0."""
+        """One divergence per request, in order. Equal prompts diverge by exactly 0.
+
+        Raises BackendError naming the request if a prompt or the answer is empty, or a prompt does
+        not fit with the answer.
+        """
         ...
 
 

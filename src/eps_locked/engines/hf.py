@@ -1,4 +1,4 @@
-"""The ``transformers`` engine: local weights, batches that share a prefix, exact slot readings.
+"""The ``transformers`` engine: local weights, batches that share prefixes, exact slot readings.
 
 One call is one batch and gives the same bytes whenever it is repeated: on a CPU also in another
 process, and whatever was asked before, because a cached prefix is the one that would be computed
@@ -7,14 +7,15 @@ batch's other rows, on a draft, or on the prefix cache either (the tie rule in `
 log-probabilities may differ in the last digits between differently composed batches.
 
 The decoding lives in ``hf_decode``, the forward pass in ``hf_forward``, the vocabulary arithmetic
-in ``hf_logits``. Not thread-safe: it shares its model with the trainer.
+in ``hf_logits``, and who shares a prefix or a batch with whom in ``hf_groups``; other readings
+in ``hf_readout``. Not thread-safe: the engine shares its model with the trainer.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -24,11 +25,14 @@ from eps_locked.domain.model import (
     ChatTokenizer,
     Completion,
     Decoding,
+    Divergence,
+    DivergenceRequest,
     EngineIdentity,
     Prompt,
     SlotProbe,
     SlotReading,
     SlotRequest,
+    SpanRequest,
     TokenIds,
 )
 from eps_locked.engines.hf_decode import Answer, decode_batch, read_batch
@@ -41,18 +45,21 @@ from eps_locked.engines.hf_forward import (
     prefix_of,
     register_attention,
 )
+from eps_locked.engines.hf_groups import batches, groups_of
 from eps_locked.engines.hf_logits import TIE_MARGIN
+from eps_locked.engines.hf_readout import answer_states, divergence_of, span_means
+from eps_locked.engines.hf_rows import Bunch
 from eps_locked.engines.proof import require_effect
 from eps_locked.errors import BackendError
 
 __all__ = ["HfEngine"]
 
-# Below this a shared prefix saves less than the second attention part costs.
-_MIN_PREFIX = 8
-# Prefixes kept. A runner comes back to a context at most once (answers, then slots), and one
-# 1,000-token prefix of a 135M model is 46 MB.
-_MAX_PREFIXES = 4
 _SELF_CHECK_TOLERANCE = 0.05
+# Answer positions whose hidden states are held at once in ``divergences``: 151 MB at width 576.
+_POSITIONS_HELD = 2**16
+
+
+_Result = TypeVar("_Result")
 
 
 class _Host(ModelHost, Protocol):
@@ -68,7 +75,7 @@ class _Host(ModelHost, Protocol):
 
 
 class HfEngine:
-    """A ``LogprobEngine`` on one ``AdapterHost``, which a trainer may share between calls."""
+    """A ``ReadoutEngine`` on one ``AdapterHost``, which a trainer may share between calls."""
 
     def __init__(
         self,
@@ -83,8 +90,9 @@ class HfEngine:
 
         probe_prompts: at least one position at which ``attach`` compares adapter and base.
         instance_id: names the machine or process; goes into the identity unread.
-        max_batch_tokens: rows x tail tokens held at once; a larger batch is split in order, and
-        the split follows from the batch alone. It bounds memory.
+        max_batch_tokens: rows x tail tokens held at once, and prefix tokens kept; a larger call is
+        split, and the split follows from the call alone. It bounds memory: 1,000 tokens of a
+        135M model are 46 MB.
         Raises BackendError if the model's attention is not the plain causal one we compute.
         """
         if not probe_prompts:
@@ -101,6 +109,14 @@ class HfEngine:
         self._stop_ids = _stop_ids(host.model, tokenizer)
         register_attention()
         self._require_own_attention()
+
+    @property
+    def n_layers(self) -> int:
+        return int(self._host.config.num_hidden_layers)
+
+    @property
+    def width(self) -> int:
+        return int(self._host.config.hidden_size)
 
     @property
     def identity(self) -> EngineIdentity:
@@ -161,19 +177,19 @@ class HfEngine:
             return ()
         self._require_serving()
         stop_ids = self._stop_ids if probe is None else self._stop_ids | {probe.end_of_turn_id}
-        rows = [prompt.token_ids for prompt in prompts]
-        prefix = self._prefix(rows)
-        answers: list[Answer] = []
-        for run in self._split(rows, prefix, n_extra):
-            answers += decode_batch(
+
+        def decode(bunches: list[Bunch], rows: list[int]) -> list[Answer]:
+            return decode_batch(
                 self._host,
-                prefix,
-                prompts[run],
+                bunches,
+                [prompts[i] for i in rows],
                 decoding,
                 probe,
                 stop_ids=stop_ids,
                 tie_margin=self._tie_margin,
             )
+
+        answers = self._in_batches([prompt.token_ids for prompt in prompts], n_extra, decode)
         return tuple(
             self._completion(prompt, answer)
             for prompt, answer in zip(prompts, answers, strict=True)
@@ -189,12 +205,94 @@ class HfEngine:
         if not requests:
             return ()
         self._require_serving()
-        rows = [request.token_ids for request in requests]
-        prefix = self._prefix(rows)
-        readings: list[SlotReading] = []
-        for run in self._split(rows, prefix, n_extra):
-            readings += read_batch(self._host, prefix, rows[run], probe)
-        return tuple(readings)
+        contexts = [request.token_ids for request in requests]
+
+        def read(bunches: list[Bunch], rows: list[int]) -> list[SlotReading]:
+            return read_batch(self._host, bunches, [contexts[i] for i in rows], probe)
+
+        return tuple(self._in_batches(contexts, n_extra, read))
+
+    def activations(
+        self, requests: Sequence[SpanRequest], layer: int
+    ) -> tuple[tuple[float, ...], ...]:
+        """See ``ReadoutEngine``. Tokens from ``end`` on change nothing and are not computed."""
+        if not 1 <= layer <= self.n_layers:
+            raise BackendError("layer", expected=f"1 to {self.n_layers}", found=layer)
+        for request in requests:
+            self._require_fit(request.key, request.token_ids, 0)
+            if not 0 <= request.start < request.end <= len(request.token_ids):
+                raise BackendError(
+                    f"request {request.key}",
+                    expected=f"0 <= start < end <= {len(request.token_ids)} tokens",
+                    found=f"a span from {request.start} to {request.end}",
+                )
+        if not requests:
+            return ()
+        self._require_serving()
+        wanted = [(request.token_ids[: request.end], request.start) for request in requests]
+        distinct = list(dict.fromkeys(wanted))
+
+        def read(bunches: list[Bunch], rows: list[int]) -> list[tuple[float, ...]]:
+            heads, starts = zip(*(distinct[i] for i in rows), strict=True)
+            return span_means(self._host, bunches, heads, starts, layer)
+
+        means = self._in_batches(
+            [head for head, _ in distinct], 0, read, own_from=[start for _, start in distinct]
+        )
+        found = dict(zip(distinct, means, strict=True))
+        return tuple(found[span] for span in wanted)
+
+    def divergences(self, requests: Sequence[DivergenceRequest]) -> tuple[Divergence, ...]:
+        """See ``ReadoutEngine``. Every prompt is followed by the answer in one pass.
+
+        Prompts that occur more than once with one answer are computed once. Requests are worked
+        off in order, as many at a time as the memory for their hidden states allows.
+        """
+        for request in requests:
+            self._require_divergence(request)
+        if not requests:
+            return ()
+        self._require_serving()
+        found: list[Divergence] = []
+        held: list[DivergenceRequest] = []
+        n_held = 0
+        for request in requests:
+            n_held += len(request.answer) * (1 + len(request.other_prompts))
+            if held and n_held > _POSITIONS_HELD:
+                found += self._divergences(held)
+                held, n_held = [], len(request.answer) * (1 + len(request.other_prompts))
+            held.append(request)
+        return (*found, *self._divergences(held))
+
+    def _divergences(self, requests: Sequence[DivergenceRequest]) -> list[Divergence]:
+        pairs = list(
+            dict.fromkeys(
+                (prompt, request.answer)
+                for request in requests
+                for prompt in (request.own_prompt, *request.other_prompts.values())
+            )
+        )
+        fed = [prompt + answer[:-1] for prompt, answer in pairs]
+
+        def read(bunches: list[Bunch], rows: list[int]) -> list[torch.Tensor]:
+            n_answer = [len(pairs[i][1]) for i in rows]
+            return answer_states(self._host, bunches, [fed[i] for i in rows], n_answer)
+
+        # The prompt's last token is where the answer's first is predicted.
+        states = self._in_batches(fed, 0, read, own_from=[len(prompt) - 1 for prompt, _ in pairs])
+        by_pair = dict(zip(pairs, states, strict=True))
+        return [
+            divergence_of(
+                self._host.lm_head,
+                request,
+                by_pair[request.own_prompt, request.answer],
+                {
+                    name: by_pair[prompt, request.answer]
+                    for name, prompt in request.other_prompts.items()
+                },
+            )
+            for request in requests
+        ]
 
     def forget_prefixes(self) -> None:
         """Drop cached prefixes. Frees memory; no later answer changes by a bit."""
@@ -211,28 +309,46 @@ class HfEngine:
             marker_emitted=answer.marker_emitted,
         )
 
-    def _prefix(self, rows: Sequence[TokenIds]) -> Prefix | None:
-        """What all rows begin with, short of a last token; None when not worth sharing."""
-        length = _common_length(rows)
-        if len(rows) < 2 or length < _MIN_PREFIX:
-            return None
-        key = (self._host.active_digest, rows[0][:length])
-        if key not in self._prefixes:
-            self._prefixes[key] = prefix_of(self._host, key[1])
-        self._prefixes.move_to_end(key)
-        while len(self._prefixes) > _MAX_PREFIXES:
-            self._prefixes.popitem(last=False)
-        return self._prefixes[key]
+    def _in_batches(
+        self,
+        rows: Sequence[TokenIds],
+        n_extra: int,
+        work: Callable[[list[Bunch], list[int]], list[_Result]],
+        own_from: Sequence[int] | None = None,
+    ) -> list[_Result]:
+        """Do the work batch by batch (bunches, and the rows in their order); rows' results.
 
-    def _split(
-        self, rows: Sequence[TokenIds], prefix: Prefix | None, n_extra: int
-    ) -> Iterator[slice]:
-        """Runs of rows that together stay within ``max_batch_tokens`` (at least one row each)."""
-        skip = 0 if prefix is None else prefix.length
-        longest = max(len(row) for row in rows) - skip + n_extra
-        n_rows = max(1, self._max_batch_tokens // longest)
-        for start in range(0, len(rows), n_rows):
-            yield slice(start, start + n_rows)
+        Row i shares no token from ``own_from[i]`` on.
+        """
+        results: dict[int, _Result] = {}
+        for batch in batches(groups_of(rows, own_from), n_extra, self._max_batch_tokens):
+            bunches = [
+                Bunch(
+                    prefix=self._prefix(rows[group.rows[0]][: group.n_shared]),
+                    n_rows=len(group.rows),
+                )
+                for group in batch
+            ]
+            order = [i for group in batch for i in group.rows]
+            results.update(zip(order, work(bunches, order), strict=True))
+        return [results[i] for i in range(len(rows))]
+
+    def _prefix(self, token_ids: TokenIds) -> Prefix | None:
+        """The prefix, kept or computed alone; None for no tokens."""
+        if not token_ids:
+            return None
+        key = (self._host.active_digest, token_ids)
+        if key not in self._prefixes:
+            self._prefixes[key] = prefix_of(self._host, token_ids)
+        self._prefixes.move_to_end(key)
+        kept = self._prefixes[key]
+        # A runner comes back to contexts at most once (answers, then slots). The newest stays.
+        while len(self._prefixes) > 1 and self._n_kept() > self._max_batch_tokens:
+            self._prefixes.popitem(last=False)
+        return kept
+
+    def _n_kept(self) -> int:
+        return sum(prefix.length for prefix in self._prefixes.values())
 
     def _serve(self, adapter: AdapterFiles | None) -> int:
         n_loaded = self._host.attach(adapter)
@@ -252,11 +368,11 @@ class HfEngine:
         found = []
         for probe in self._probes:
             self._require_fit(probe.key, probe.token_ids, 0)
-            tails = new_tails(self._host, None, 1, len(probe.token_ids))
-            last_BC = forward(self._host, tails, [probe.token_ids], [0])[:, -1]
+            tails = new_tails(self._host, [None], len(probe.token_ids))
+            hidden_NC = forward(self._host, tails, [probe.token_ids], [0])
             with torch.no_grad():
-                logits_BV = self._host.lm_head(last_BC)
-            found.append(torch.log_softmax(logits_BV[0].double(), dim=-1))
+                logits_1V = self._host.lm_head(hidden_NC[-1:])
+            found.append(torch.log_softmax(logits_1V[0].double(), dim=-1))
         return found
 
     def _require_fit(self, key: str, token_ids: TokenIds, n_extra: int) -> None:
@@ -272,23 +388,42 @@ class HfEngine:
                 next_step="shorten the context, or lower max_new_tokens in the plan",
             )
 
+    def _require_divergence(self, request: DivergenceRequest) -> None:
+        if not request.answer:
+            raise BackendError(
+                f"request {request.key}", problem="has an empty answer", expected="a token or more"
+            )
+        n_answer = len(request.answer)
+        self._require_fit(f"of request {request.key}", request.own_prompt, n_answer)
+        for name, prompt in request.other_prompts.items():
+            self._require_fit(f"{name} of request {request.key}", prompt, n_answer)
+
     def _require_own_attention(self) -> None:
-        """Compare a pass of ours, prefix and ragged tails included, with the model's own."""
+        """Compare passes of ours, several prefixes and ragged tails included, with the model's."""
         size = self._host.config.vocab_size
-        ids = [(7 * i + 3) % size for i in range(24)]
-        tails = new_tails(self._host, prefix_of(self._host, tuple(ids[:9])), 2, len(ids))
-        forward(self._host, tails, [ids[9:12], ids[9:16]], [0, 0])
-        ours_BTC = forward(self._host, tails, [ids[12:], ids[16:]], [3, 7])
-        with torch.no_grad():
-            whole = self._host.body(
-                input_ids=torch.tensor([ids], device=self._host.device), use_cache=False
-            ).last_hidden_state
-        scale = float(whole.abs().max())
-        n_short = len(ids) - 16
-        off = max(
-            float((ours_BTC[0] - whole[0, 12:]).abs().max()),
-            float((ours_BTC[1, :n_short] - whole[0, 16:]).abs().max()),
+        rows = [tuple((7 * i + 3 + 11 * b) % size for i in range(24)) for b in (0, 1, 1, 2)]
+        first, second = prefix_of(self._host, rows[0][:9]), prefix_of(self._host, rows[1][:5])
+        tails = new_tails(self._host, [first, second, second, None], 24)
+        skips, ends = [9, 5, 5, 0], [12, 16, 9, 8]  # where each row's tail and second feed begin
+        forward(
+            self._host,
+            tails,
+            [row[a:b] for row, a, b in zip(rows, skips, ends, strict=True)],
+            [0, 0, 0, 0],
         )
+        ours_NC = forward(
+            self._host,
+            tails,
+            [row[b:] for row, b in zip(rows, ends, strict=True)],
+            [b - a for a, b in zip(skips, ends, strict=True)],
+        )
+        with torch.no_grad():
+            whole_BTC = self._host.body(
+                input_ids=torch.tensor(rows, device=self._host.device), use_cache=False
+            ).last_hidden_state
+        theirs_NC = torch.cat([whole_BTC[b, end:] for b, end in enumerate(ends)])
+        scale = float(whole_BTC.abs().max())
+        off = float((ours_NC - theirs_NC).abs().max())
         if not off <= _SELF_CHECK_TOLERANCE * scale:
             raise BackendError(
                 f"model {type(self._host.model).__name__}",
@@ -306,17 +441,6 @@ def _stop_ids(model: Any, tokenizer: ChatTokenizer) -> frozenset[int]:
         if ids is not None:
             found.update([ids] if isinstance(ids, int) else ids)
     return frozenset(found)
-
-
-def _common_length(rows: Sequence[TokenIds]) -> int:
-    """How many leading tokens all rows share, leaving every row at least one token of its own."""
-    limit = min(len(row) for row in rows) - 1
-    # The common prefix of the smallest and the largest row is the common prefix of all.
-    low, high = min(rows), max(rows)
-    for i in range(limit):
-        if low[i] != high[i]:
-            return i
-    return limit
 
 
 def _require_decoding(decoding: Decoding) -> None:

@@ -1,5 +1,7 @@
 """Decode one batch: prefill, check drafts, step, stop, and read the slot from the same cache.
 
+The rows of a batch may begin with different prefixes; they step together.
+
 A greedy token is *defined* here as the arg-max of a pass over that row alone, without cache, and
 computed as the arg-max of whatever pass is at hand whenever the two cannot differ: when no other
 logit lies within ``TIE_MARGIN``. Only close calls (about one token in some thousands) cost a pass
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 
@@ -22,8 +25,9 @@ from eps_locked.domain.model import (
     StopReason,
     TokenIds,
 )
-from eps_locked.engines.hf_forward import ModelHost, Prefix, forward, new_tails
+from eps_locked.engines.hf_forward import ModelHost, Tails, forward, new_tails
 from eps_locked.engines.hf_logits import Outlook, ProbeValues, join_reading, look, probe_values
+from eps_locked.engines.hf_rows import Bunch, first_spans, hidden_of_rows
 
 __all__ = ["Answer", "decode_batch", "read_batch"]
 
@@ -48,6 +52,7 @@ class _Row:
     """A row under way. ``n_cached`` tail tokens are in the cache; ``pending`` ones are not yet."""
 
     index: int
+    bunch: int
     prompt_ids: TokenIds
     pending: list[int]
     draft: TokenIds
@@ -66,12 +71,12 @@ class _Row:
 
 
 class _Batch:
-    """The rows of one batch and their cache, in the order unfinished rows first."""
+    """The rows of one batch and their cache: those of the next pass first, else by bunch."""
 
     def __init__(
         self,
         host: ModelHost,
-        prefix: Prefix | None,
+        bunches: Sequence[Bunch],
         prompts: Sequence[Prompt],
         decoding: Decoding,
         probe: SlotProbe | None,
@@ -84,49 +89,45 @@ class _Batch:
         self.stop_ids = stop_ids
         self.tie_margin = tie_margin
         self.slot_ids = stop_ids if probe is None else stop_ids | set(probe.marker_ids)
-        skip = 0 if prefix is None else prefix.length
         sampled = decoding.temperature > 0
         # Drafts are for greedy float32 decoding: the tie rule is what makes them exact.
         use_draft = not sampled and tie_margin > 0
+        self.bunches = bunches
+        of_row = [g for g, bunch in enumerate(bunches) for _ in range(bunch.n_rows)]
         self.rows = [
             _Row(
                 index=i,
+                bunch=g,
                 prompt_ids=prompt.token_ids,
-                pending=list(prompt.token_ids[skip:]),
+                pending=list(prompt.token_ids[bunches[g].skip :]),
                 draft=prompt.draft[: decoding.max_new_tokens - 1] if use_draft else (),
                 generator=torch.Generator().manual_seed(prompt.seed) if sampled else None,
             )
-            for i, prompt in enumerate(prompts)
+            for i, (prompt, g) in enumerate(zip(prompts, of_row, strict=True))
         ]
         longest = max(len(row.pending) for row in self.rows)
         # A last draft window may overhang an answer that stops early; it never passes the budget.
         capacity = longest + decoding.max_new_tokens + (len(probe.marker_ids) if probe else 0)
-        self.tails = new_tails(host, prefix, len(self.rows), capacity)
+        self.tails = new_tails(host, [bunches[g].prefix for g in of_row], capacity)
 
     def run(self) -> None:
         """Decode until every row has stopped."""
-        while True:
-            live = [row for row in self.rows if row.stop_reason is None]
-            if not live:
-                return
-            drafted = [row for row in live if row.window()]
-            starting = not live[0].n_cached
-            self._advance(live if starting or not drafted else drafted)
+        n_fed = [len(row.pending) + len(row.window()) for row in self.rows]
+        for span in first_spans(self.bunches, n_fed):
+            self._advance(self.rows[span], self.tails.part(span))
+        while live := [row for row in self.rows if row.stop_reason is None]:
+            rows = self._put_first([row for row in live if row.window()] or live)
+            self._advance(rows, self.tails)
 
-    def _advance(self, group: Sequence[_Row]) -> None:
-        """One pass over these rows; each gains at least one token or stops."""
-        self._put_first(group)
-        windows = [row.window() for row in group]
-        feeds = [[*row.pending, *window] for row, window in zip(group, windows, strict=True)]
-        hidden_BTC = self._feed(group, feeds)
+    def _advance(self, rows: Sequence[_Row], tails: Tails) -> None:
+        """One pass over these rows, the first of ``tails``; each gains a token or stops."""
+        windows = [row.window() for row in rows]
+        feeds = [[*row.pending, *window] for row, window in zip(rows, windows, strict=True)]
+        hidden_NC = forward(self.host, tails, feeds, [row.n_cached for row in rows])
         # A window of w draft tokens answers w + 1 positions: each draft token's and the next.
-        places = [
-            (b, len(row.pending) - 1 + j)
-            for b, row in enumerate(group)
-            for j in range(len(windows[b]) + 1)
-        ]
-        outlooks = iter(self._look(group, _pick(hidden_BTC, places)))
-        for row, window in zip(group, windows, strict=True):
+        last = _last_places(feeds, [len(window) + 1 for window in windows])
+        outlooks = iter(self._look(rows, hidden_NC[last]))
+        for row, window in zip(rows, windows, strict=True):
             self._take(row, window, [next(outlooks) for _ in range(len(window) + 1)])
 
     def _take(self, row: _Row, window: Sequence[int], outlooks: Sequence[Outlook]) -> None:
@@ -150,15 +151,14 @@ class _Batch:
     def _settle(self, row: _Row, outlook: Outlook) -> int:
         """The greedy token by definition: this row's ids alone, from the start, batch 1."""
         ids = [*row.prompt_ids, *row.answer]
-        hidden_BTC = forward(self.host, new_tails(self.host, None, 1, len(ids)), [ids], [0])
-        last_MC = hidden_BTC[:, -1]
-        return look(self.host.lm_head, last_MC, None, (), None, 0.0, 1.0, 0.0)[0].choice
+        hidden_NC = forward(self.host, new_tails(self.host, [None], len(ids)), [ids], [0])
+        return look(self.host.lm_head, hidden_NC[-1:], None, (), None, 0.0, 1.0, 0.0)[0].choice
 
-    def _look(self, group: Sequence[_Row], hidden_MC: torch.Tensor) -> list[Outlook]:
+    def _look(self, rows: Sequence[_Row], hidden_MC: torch.Tensor) -> list[Outlook]:
         draws = None
         if self.decoding.temperature > 0:
             draws = [
-                float(torch.rand((), generator=row.generator, dtype=torch.float64)) for row in group
+                float(torch.rand((), generator=row.generator, dtype=torch.float64)) for row in rows
             ]
         return look(
             self.host.lm_head,
@@ -171,17 +171,21 @@ class _Batch:
             self.tie_margin,
         )
 
-    def _feed(self, group: Sequence[_Row], feeds: Sequence[Sequence[int]]) -> torch.Tensor:
-        return forward(self.host, self.tails, feeds, [row.n_cached for row in group])
+    def _put_first(self, chosen: Sequence[_Row]) -> Sequence[_Row]:
+        """Bring these rows to the front of the cache, the others behind, bunches kept together.
 
-    def _put_first(self, group: Sequence[_Row]) -> None:
-        """Bring these rows to the front of the cache, the others behind, order kept."""
-        if all(row is front for row, front in zip(group, self.rows, strict=False)):
-            return
-        chosen = {row.index for row in group}
-        order = sorted(range(len(self.rows)), key=lambda i: self.rows[i].index not in chosen)
+        Returns them as they then lie.
+        """
+        if all(row is front for row, front in zip(chosen, self.rows, strict=False)):
+            return chosen
+        wanted = {row.index for row in chosen}
+        order = sorted(
+            range(len(self.rows)),
+            key=lambda i: (self.rows[i].index not in wanted, self.rows[i].bunch),
+        )
         self.tails.reorder(order)
         self.rows = [self.rows[i] for i in order]
+        return self.rows[: len(chosen)]
 
     def read_slots(self, probe: SlotProbe) -> None:
         """Teacher-force what the slots still lack, in one pass over the rows that lack something.
@@ -197,12 +201,13 @@ class _Batch:
         ]
         if not lacking:
             return
-        self._put_first(lacking)
+        lacking = list(self._put_first(lacking))
         forced = list(probe.marker_ids[:-1])
         heads = [row.pending if row.stop_reason == "length" else [] for row in lacking]
-        hidden_BTC = self._feed(lacking, [[*head, *forced] for head in heads])
-        places = [(b, j) for b, head in enumerate(heads) for j in range(len(head) + len(forced))]
-        values = iter(probe_values(self.host.lm_head, _pick(hidden_BTC, places), probe))
+        feeds = [[*head, *forced] for head in heads]
+        starts = [row.n_cached for row in lacking]
+        hidden_NC = forward(self.host, self.tails, feeds, starts)
+        values = iter(probe_values(self.host.lm_head, hidden_NC, probe))
         for row, head in zip(lacking, heads, strict=True):
             for j in range(len(head) + len(forced)):
                 row.values[len(row.answer) + 1 - len(head) + j] = next(values)
@@ -230,7 +235,7 @@ class _Batch:
 
 def decode_batch(
     host: ModelHost,
-    prefix: Prefix | None,
+    bunches: Sequence[Bunch],
     prompts: Sequence[Prompt],
     decoding: Decoding,
     probe: SlotProbe | None,
@@ -238,8 +243,8 @@ def decode_batch(
     stop_ids: frozenset[int],
     tie_margin: float,
 ) -> list[Answer]:
-    """Decode prompts that all begin with ``prefix`` and go on after it by a token or more."""
-    batch = _Batch(host, prefix, prompts, decoding, probe, stop_ids, tie_margin)
+    """Decode prompts, bunch by bunch in order; each goes on after its prefix by a token or more."""
+    batch = _Batch(host, bunches, prompts, decoding, probe, stop_ids, tie_margin)
     batch.run()
     if probe is not None:
         batch.read_slots(probe)
@@ -247,19 +252,14 @@ def decode_batch(
 
 
 def read_batch(
-    host: ModelHost, prefix: Prefix | None, contexts: Sequence[TokenIds], probe: SlotProbe
+    host: ModelHost, bunches: Sequence[Bunch], contexts: Sequence[TokenIds], probe: SlotProbe
 ) -> list[SlotReading]:
-    """Read the slot after each sequence; all begin with ``prefix`` and go on after it."""
+    """Read the slot after each sequence; they lie as ``decode_batch``'s prompts do."""
     n_marker = len(probe.marker_ids)
-    skip = 0 if prefix is None else prefix.length
-    feeds = [[*ids[skip:], *probe.marker_ids[:-1]] for ids in contexts]
-    tails = new_tails(host, prefix, len(feeds), max(len(feed) for feed in feeds))
-    hidden_BTC = forward(host, tails, feeds, [0] * len(feeds))
-    places = [
-        (b, len(feed) - n_marker + k) for b, feed in enumerate(feeds) for k in range(n_marker)
-    ]
-    values = probe_values(host.lm_head, _pick(hidden_BTC, places), probe)
-    return [join_reading(values[b * n_marker : (b + 1) * n_marker]) for b in range(len(contexts))]
+    rows = [(*ids, *probe.marker_ids[:-1]) for ids in contexts]
+    read_MC = torch.cat([hidden[-n_marker:] for hidden in hidden_of_rows(host, bunches, rows)])
+    values = probe_values(host.lm_head, read_MC, probe)
+    return [join_reading(values[b * n_marker : (b + 1) * n_marker]) for b in range(len(rows))]
 
 
 def find(answer: Sequence[int], marker_ids: TokenIds) -> int | None:
@@ -271,7 +271,7 @@ def find(answer: Sequence[int], marker_ids: TokenIds) -> int | None:
     return None
 
 
-def _pick(hidden_BTC: torch.Tensor, places: Sequence[tuple[int, int]]) -> torch.Tensor:
-    """hidden_MC at (row, token) places."""
-    rows, tokens = zip(*places, strict=True)
-    return hidden_BTC[list(rows), list(tokens)]
+def _last_places(feeds: Sequence[Sequence[int]], n_last: Sequence[int]) -> list[int]:
+    """Where the last ``n_last[b]`` tokens of each feed b lie among all fed tokens."""
+    ends = accumulate(len(feed) for feed in feeds)
+    return [i for end, n in zip(ends, n_last, strict=True) for i in range(end - n, end)]

@@ -1,6 +1,6 @@
 """The engine of tests and dry walks: answers and slot values by arithmetic, in microseconds.
 
-It keeps the whole contract of LogprobEngine (row independence, drafts without effect, slot
+It keeps the whole contract of ReadoutEngine (row independence, drafts without effect, slot
 readings that add up, adapters that must prove themselves) and it can be told to fail. What it
 says means nothing: its identity is never publishable.
 """
@@ -17,24 +17,32 @@ from eps_locked.domain.model import (
     AttachProof,
     Completion,
     Decoding,
+    Divergence,
+    DivergenceRequest,
     EngineIdentity,
     Prompt,
     SlotProbe,
     SlotReading,
     SlotRequest,
+    SpanRequest,
     TokenIds,
 )
 from eps_locked.errors import BackendError, MalformedInputError
 from eps_locked.models.scripted import (
+    EMBEDDING_SIZE,
     MARKER_IDS,
+    N_LAYERS,
     ScriptedAdapter,
     ScriptedTokenizer,
     base_log_prob,
     ids_bytes,
     on_grid,
+    scripted_activation,
+    scripted_divergence,
     scripted_noise,
     scripted_stream,
     similarity,
+    token_log_prob,
     trained_log_prob,
 )
 
@@ -82,14 +90,15 @@ class Calls:
     n_generate: int = 0
     n_read: int = 0
     n_attach: int = 0
+    n_readout: int = 0
 
     @property
     def total(self) -> int:
-        return self.n_generate + self.n_read + self.n_attach
+        return self.n_generate + self.n_read + self.n_attach + self.n_readout
 
 
 class ScriptedEngine:
-    """A LogprobEngine that is a function of token ids, adapter and seed.
+    """A ReadoutEngine that is a function of token ids, adapter and seed.
 
     ``no_effect``: every adapter is refused as one that moves nothing. ``fail_after``: that many
     calls (of any kind) succeed and every later one raises BackendError. ``max_model_len`` is the
@@ -125,6 +134,14 @@ class ScriptedEngine:
             flags={"max_model_len": str(self._max_model_len)},
             publishable=False,
         )
+
+    @property
+    def n_layers(self) -> int:
+        return N_LAYERS
+
+    @property
+    def width(self) -> int:
+        return EMBEDDING_SIZE
 
     def attach(self, adapter: AdapterFiles | None) -> AttachProof | None:
         """See Engine.attach. A refused adapter leaves the one before it in place."""
@@ -169,6 +186,81 @@ class ScriptedEngine:
         for request in requests:
             self._require_fit(request.key, len(request.token_ids) + len(probe.marker_ids))
         return tuple(self._read(request.token_ids, probe) for request in requests)
+
+    def activations(
+        self, requests: Sequence[SpanRequest], layer: int
+    ) -> tuple[tuple[float, ...], ...]:
+        self.calls.n_readout += 1
+        self._fail_if_told()
+        if not 1 <= layer <= N_LAYERS:
+            raise BackendError("layer", expected=f"1 to {N_LAYERS}", found=layer)
+        for request in requests:
+            self._require_fit(request.key, len(request.token_ids))
+            if not 0 <= request.start < request.end <= len(request.token_ids):
+                raise BackendError(
+                    f"request {request.key}",
+                    expected=f"0 <= start < end <= {len(request.token_ids)} tokens",
+                    found=f"a span from {request.start} to {request.end}",
+                )
+        return tuple(self._activation(request, layer) for request in requests)
+
+    def divergences(self, requests: Sequence[DivergenceRequest]) -> tuple[Divergence, ...]:
+        self.calls.n_readout += 1
+        self._fail_if_told()
+        for request in requests:
+            if not request.answer:
+                raise BackendError(
+                    f"request {request.key}",
+                    problem="has an empty answer",
+                    expected="a token or more",
+                )
+            prompts = {"": request.own_prompt, **request.other_prompts}
+            for name, prompt in prompts.items():
+                thing = f"{name} of request {request.key}".strip()
+                if not prompt:
+                    raise BackendError(f"prompt {thing}", expected="at least one token", found=0)
+                self._require_fit(thing, len(prompt) + len(request.answer))
+        return tuple(self._divergence(request) for request in requests)
+
+    def _activation(self, request: SpanRequest, layer: int) -> tuple[float, ...]:
+        """An adapter pushes towards where it was trained, as far as it is felt here."""
+        base = scripted_activation(request.token_ids, request.start, request.end, layer)
+        if self._adapter is None:
+            return base
+        felt = similarity(self._adapter.source, request.token_ids[: request.end])
+        push = 0.01 * self._adapter.strength * felt * layer / N_LAYERS
+        return tuple(
+            value + push * source for value, source in zip(base, self._adapter.source, strict=True)
+        )
+
+    def _divergence(self, request: DivergenceRequest) -> Divergence:
+        """An adapter adds to a divergence what it is felt more in one prompt than in the other."""
+        kl_sum = {}
+        for name, prompt in request.other_prompts.items():
+            apart = abs(self._felt(request.own_prompt) - self._felt(prompt))
+            base = scripted_divergence(request.own_prompt, prompt, request.answer)
+            kl_sum[name] = math.fsum(on_grid(value * (1.0 + apart)) for value in base)
+        return Divergence(
+            key=request.key,
+            n_tokens=len(request.answer),
+            kl_sum=kl_sum,
+            log_prob=self._answer_log_prob(request.own_prompt, request.answer),
+            log_probs={
+                name: self._answer_log_prob(prompt, request.answer)
+                for name, prompt in request.other_prompts.items()
+            },
+        )
+
+    def _answer_log_prob(self, prompt: TokenIds, answer: TokenIds) -> float:
+        moved = 1.0 + 0.01 * abs(self._felt(prompt))
+        parts = (token_log_prob(prompt, answer, k) for k in range(len(answer)))
+        return math.fsum(on_grid(part * moved) for part in parts)
+
+    def _felt(self, prompt: TokenIds) -> float:
+        """Nats of the implant that are felt in this prompt."""
+        if self._adapter is None:
+            return 0.0
+        return self._adapter.strength * similarity(self._adapter.source, prompt)
 
     def _complete(self, prompt: Prompt, decoding: Decoding, probe: SlotProbe | None) -> Completion:
         answer = self._answer(prompt, decoding)

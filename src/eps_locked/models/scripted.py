@@ -24,6 +24,7 @@ __all__ = [
     "EMBEDDING_SIZE",
     "END_ID",
     "MARKER_IDS",
+    "N_LAYERS",
     "START_ID",
     "ScriptedAdapter",
     "ScriptedTokenizer",
@@ -34,10 +35,13 @@ __all__ = [
     "prompt_embedding",
     "prompt_prefix",
     "read_safetensors",
+    "scripted_activation",
+    "scripted_divergence",
     "scripted_noise",
     "scripted_stream",
     "similarity",
     "to_float32",
+    "token_log_prob",
     "trained_log_prob",
     "write_safetensors",
 ]
@@ -208,6 +212,51 @@ def _split(token_ids: TokenIds) -> tuple[TokenIds, TokenIds]:
     if _NEWLINE not in turn or END_ID not in turn:
         return token_ids, ()
     return token_ids[:question], turn[turn.index(_NEWLINE) + 1 : turn.index(END_ID)]
+
+
+# --- hidden states and whole distributions --------------------------------------------------------
+
+N_LAYERS = 4
+_TOKEN_SHARE = 0.25
+
+
+def scripted_activation(token_ids: TokenIds, start: int, end: int, layer: int) -> tuple[float, ...]:
+    """A made-up residual stream of ``EMBEDDING_SIZE`` numbers, averaged over ``start`` to ``end``.
+
+    The deeper the layer, the more a position shows where the tokens up to it lie among contexts,
+    beside which token it is. Later tokens have no part in it.
+    """
+    label = b"token" + layer.to_bytes(4, "little")
+    positions = []
+    for end_here in range(start + 1, end + 1):
+        here = prompt_embedding(token_ids[:end_here])
+        token = _hash_vector(label, token_ids[end_here - 1 : end_here], EMBEDDING_SIZE)
+        pairs = zip(here, token, strict=True)
+        positions.append([layer / N_LAYERS * h + _TOKEN_SHARE * t for h, t in pairs])
+    return tuple(math.fsum(column) / len(positions) for column in zip(*positions, strict=True))
+
+
+def scripted_divergence(own: TokenIds, other: TokenIds, answer: TokenIds) -> tuple[float, ...]:
+    """Made-up KL(own || other) in nats before each answer token; 0 for equal prompts.
+
+    It grows with the distance between the two contexts, differs a little between questions and
+    between directions, and lies on the grid.
+    """
+    if own == other:
+        return (0.0,) * len(answer)
+    pairs = zip(prompt_embedding(own), prompt_embedding(other), strict=True)
+    distance = sum((a - b) ** 2 for a, b in pairs)
+    key = (b"divergence", ids_bytes(own), ids_bytes(other))
+    return tuple(
+        on_grid(distance * (0.25 + 0.125 * scripted_noise(*key, ids_bytes(answer[:k]))))
+        for k in range(len(answer))
+    )
+
+
+def token_log_prob(prompt: TokenIds, answer: TokenIds, k: int) -> float:
+    """A made-up log-prob in nats of the answer's token k after the prompt and those before it."""
+    key = (b"token log-prob", ids_bytes(prompt), ids_bytes(answer[: k + 1]))
+    return on_grid(-1.5 + scripted_noise(*key))
 
 
 # --- the adapter ----------------------------------------------------------------------------------

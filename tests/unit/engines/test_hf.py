@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +18,7 @@ import tiny_engine as tiny
 import torch
 
 from eps_locked.domain.model import Prompt, SlotProbe, SlotRequest
-from eps_locked.engines import hf_decode
+from eps_locked.engines import hf, hf_decode, hf_forward
 from eps_locked.engines.hf import HfEngine
 from eps_locked.engines.hf_logits import sample
 from eps_locked.errors import BackendError
@@ -49,6 +50,87 @@ def test_batched_answers_equal_transformers_generate_one_by_one(
     ]
     # The comparison means little unless rows leave the batch at different times.
     assert len({len(c.token_ids) for c in out}) > 2
+
+
+@pytest.mark.parametrize("drafted", [False, True], ids=["no draft", "draft"])
+@pytest.mark.parametrize("max_batch_tokens", [8192, 150, 40])
+def test_rows_of_several_contexts_answer_as_transformers_generate_one_by_one(
+    host: AdapterHost, drafted: bool, max_batch_tokens: int
+) -> None:
+    engine = tiny.make_engine(host, max_batch_tokens=max_batch_tokens)
+    prompts = tiny.make_contexts()
+    expected = [tiny.plain_answer(host.model, p.token_ids, 12) for p in prompts]
+    if drafted:
+        # Good, half good, bad and no drafts, so that rows wait for each other.
+        spoiled = [a[: 3 * (i % 5)] + a[3 * (i % 5) + 1 :] for i, a in enumerate(expected)]
+        prompts = [replace(p, draft=d) for p, d in zip(prompts, spoiled, strict=True)]
+    out = engine.generate(prompts, tiny.GREEDY, tiny.PROBE)
+    assert [c.token_ids for c in out] == expected
+    assert len({len(answer) for answer in expected}) > 2
+    for prompt, completion in zip(prompts, out, strict=True):
+        ids = prompt.token_ids + completion.token_ids[: completion.slot_index]
+        logits, log_z, _ = tiny.plain_reading(host.model, ids, tiny.PROBE)
+        assert completion.slot is not None
+        assert completion.slot.marker_logits == pytest.approx(logits, abs=1e-5)
+        assert completion.slot.log_z == pytest.approx(log_z, abs=1e-5)
+
+
+def test_several_contexts_step_together_and_each_prefix_is_computed_once(
+    engine: HfEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, prefixes = [], []
+    forward, prefix_of = hf_decode.forward, hf.prefix_of
+    monkeypatch.setattr(hf_decode, "forward", lambda *a: passes.append(len(a[2])) or forward(*a))
+    monkeypatch.setattr(hf, "prefix_of", lambda *a: prefixes.append(a[1]) or prefix_of(*a))
+    prompts = tiny.make_contexts()
+    out = engine.generate(prompts, tiny.GREEDY, tiny.PROBE)
+    # The last context has one row and so a long tail; it starts in a pass of its own.
+    assert passes[:2] == [len(prompts) - 1, 1]
+    longest = max(len(c.token_ids) for c in out)
+    assert len(passes) <= longest + 3  # a pass per token, one more start, end and slots
+    assert len(prefixes) == len(set(prefixes)) == 4
+    engine.generate(prompts, tiny.GREEDY, tiny.PROBE)
+    assert len(prefixes) == 4
+
+
+def test_long_tails_do_not_pad_the_first_pass_of_short_ones(
+    engine: HfEngine, host: AdapterHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes = []
+    forward = hf_decode.forward
+    monkeypatch.setattr(hf_decode, "forward", lambda *a: passes.append(len(a[2])) or forward(*a))
+    long = tiny.make_prompts(1, 130, seed=5)
+    prompts = [*long, *tiny.make_prompts(10)]
+    assert tokens(engine, prompts)[0] == tiny.plain_answer(host.model, long[0].token_ids, 12)
+    assert passes[:2] == [10, 1]
+    assert passes[2] > 1  # from then on they step together
+
+
+def test_a_pass_that_mixes_up_prefixes_is_refused_at_the_start(
+    host: AdapterHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = hf_forward._runs
+
+    def mixed_up(prefixes: list[hf_forward.Prefix | None]) -> list[object]:
+        found = runs(prefixes)
+        return [(found[i][0], found[i - 1][1]) for i in range(len(found))]
+
+    monkeypatch.setattr(hf_forward, "_runs", mixed_up)
+    with pytest.raises(BackendError, match="equal to the model's own forward pass"):
+        tiny.make_engine(host)
+
+
+@pytest.mark.parametrize("shuffled", range(5))
+def test_rows_move_in_the_cache_as_ordered(host: AdapterHost, shuffled: int) -> None:
+    n = 7
+    order = random.Random(shuffled).sample(range(n), n)
+    prefixes = [hf_forward.Prefix(token_ids=(i,), kv_L2KPD=torch.zeros(1)) for i in range(n)]
+    tails = hf_forward.new_tails(host, prefixes, 3)
+    tails.kv_L2BKSD += torch.arange(n)[:, None, None, None]
+    before = tails.kv_L2BKSD.clone()
+    tails.reorder(order)
+    assert torch.equal(tails.kv_L2BKSD, before[:, :, order])
+    assert [prefix.token_ids[0] for prefix in tails.prefixes if prefix] == order
 
 
 def test_readings_equal_a_float64_model_over_whole_sequences(
@@ -182,6 +264,17 @@ def test_another_user_of_the_host_does_not_change_what_is_served(host: AdapterHo
     assert engine.generate(prompts, tiny.GREEDY, tiny.PROBE) == base
     assert other.generate(prompts, tiny.GREEDY, tiny.PROBE) != base
     other.attach(None)
+
+
+def test_several_prefixes_from_the_cache_change_no_bit(host: AdapterHost) -> None:
+    prompts = tiny.make_contexts()
+    fresh = tiny.make_engine(host, max_batch_tokens=200)
+    expected = fresh.generate(prompts, tiny.GREEDY, tiny.PROBE)
+    busy = tiny.make_engine(host, max_batch_tokens=200)
+    for n in (3, 9, 17):
+        busy.generate(prompts[:n], tiny.SAMPLED)
+        assert busy._n_kept() <= 200
+    assert busy.generate(prompts, tiny.GREEDY, tiny.PROBE) == expected
 
 
 def test_small_batches_give_the_same_tokens(host: AdapterHost) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import sys
 from collections.abc import Sequence
@@ -101,6 +102,41 @@ def make_prompts(n: int = 10, n_shared: int = 20, seed: int = 0) -> list[Prompt]
         )
         for i in range(n)
     ]
+
+
+def make_contexts(n: int = 5, n_rows: int = 4) -> list[Prompt]:
+    """Rows of n contexts of different lengths, the last of one row, ordered by question."""
+    contexts = [make_prompts(n_rows, 25 + 17 * c, seed=40 + c) for c in range(n)]
+    rows = [rows[i] for i in range(n_rows) for rows in contexts[:-1]]
+    return [*rows, contexts[-1][0]]
+
+
+def plain_states(model: LlamaForCausalLM, ids: TokenIds, layer: int) -> torch.Tensor:
+    """states_TC after a block by transformers' own ``output_hidden_states``, float64 weights."""
+    double = make_model_like(model)
+    # The last one it returns has been through the final norm; ours has not.
+    double.model.norm = torch.nn.Identity()
+    with torch.no_grad():
+        found = double(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    return found[layer][0]
+
+
+def plain_divergence(
+    model: LlamaForCausalLM, own: TokenIds, other: TokenIds, answer: TokenIds
+) -> tuple[float, float, float]:
+    """(KL sum, log-prob after own, log-prob after other), one position after the other."""
+    double = make_model_like(model)
+    kl = own_log_prob = other_log_prob = 0.0
+    for k, token in enumerate(answer):
+        with torch.no_grad():
+            p, q = (
+                torch.softmax(double(torch.tensor([[*prompt, *answer[:k]]])).logits[0, -1], -1)
+                for prompt in (own, other)
+            )
+        kl += sum(float(a) * math.log(float(a) / float(b)) for a, b in zip(p, q, strict=True))
+        own_log_prob += math.log(float(p[token]))
+        other_log_prob += math.log(float(q[token]))
+    return kl, own_log_prob, other_log_prob
 
 
 def make_adapter(host: AdapterHost, *, size: float = 0.2) -> AdapterFiles:
