@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from eps_locked.canonical import encode
-from eps_locked.cli.common import echo_json, json_option
+from eps_locked.cli.common import echo_json, json_option, root_option, workspace_at
+from eps_locked.cli.looks import finished_run
 from eps_locked.errors import MalformedInputError, RefusedError
 from eps_locked.files import write_once
+from eps_locked.lock.gate import read_manifest
+from eps_locked.report.score_text import score_text
 from eps_locked.scoring.contexts import ContextFacts, read_contexts
-from eps_locked.scoring.leaderboard import leaderboard_lines
 from eps_locked.scoring.predictor import (
     POLARITIES,
     TRACKS,
@@ -42,12 +44,12 @@ def _pairs(
 
 
 @click.command("score")
+@click.argument("name", required=False)
 @click.option(
     "--tensor",
     "tensors",
     type=_FILE,
     multiple=True,
-    required=True,
     help="tensor.json, or a table (CSV, Parquet, JSON records). Repeat for more behaviours.",
 )
 @click.option(
@@ -137,17 +139,9 @@ def _pairs(
     metavar="ROLE=METRIC",
     help="For the multiplicative combiner: source_prior, bystander_prior, gate, write.",
 )
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of every stream."
-)
-@click.option("--resamples", type=int, default=2000, show_default=True, help="Bootstrap resamples.")
-@click.option(
-    "--permutations",
-    type=int,
-    default=999,
-    show_default=True,
-    help="Relabellings behind every null.",
-)
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of every stream.  [default: 1]")
+@click.option("--resamples", type=int, help="Bootstrap resamples.  [default: 2000]")
+@click.option("--permutations", type=int, help="Relabellings behind every null.  [default: 999]")
 @click.option(
     "--processes",
     type=click.IntRange(1, 64),
@@ -160,8 +154,10 @@ def _pairs(
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the score document here (canonical JSON); must not exist.",
 )
+@root_option
 @json_option
 def score_command(
+    name: str | None,
     tensors: tuple[Path, ...],
     predictors: tuple[Path, ...],
     columns: dict[str, str],
@@ -179,52 +175,68 @@ def score_command(
     track: str,
     author: str,
     roles: dict[str, str],
-    seed: int,
-    resamples: int,
-    permutations: int,
+    seed: int | None,
+    resamples: int | None,
+    permutations: int | None,
     processes: int,
     out: Path | None,
+    root: Path,
     as_json: bool,
 ) -> None:
     """Score metrics against a tensor G[b, i -> j], open cells only.
 
-    The tensor may be one of ours or any table of cells; docs/scoring.md gives the columns, and what
-    each number means. Nothing is written when a file is refused.
+    NAME: a finished run, whose shipped baselines stand beside and whose frozen settings hold. With
+    --tensor instead: a tensor of ours or any table of cells; docs/scoring.md gives the columns, and
+    what each number means. Nothing is written when a file is refused.
     """
+    if (name is None) == (not tensors):
+        raise click.UsageError("give the NAME of a run, or --tensor FILE: one of the two")
     if out is not None and out.exists():
         raise RefusedError(str(out), problem="exists", next_step="choose another name")
-    facts = _context_facts(contexts, context_columns)
-    options = TableOptions(
-        behaviour=behaviour,
-        unit=unit,
-        columns=columns,
-        direction=direction,
-        rates=rates,
-        room=room,
-        implant_threshold=implant_threshold,
-        contexts=facts,
-    )
-    tensor = read_tensor([(path.name, path.read_bytes()) for path in tensors], options)
-    only = tensor.behaviours[0] if len(tensor.tables) == 1 else behaviour
-    found = _predictors(
-        predictors,
-        metrics,
-        polarities,
-        {"track": track, "author": author, "behaviour": only, "columns": predictor_columns},
-    )
-    document = score_open(
-        tensor, found, _settings(seed, resamples, permutations, roles), n_processes=processes
-    )
+    shared = {"track": track, "author": author, "columns": predictor_columns}
+    if name is not None:
+        _require_frozen_settings(seed, resamples, permutations, roles)
+        workspace = workspace_at(root)
+        finished = finished_run(workspace, read_manifest(workspace, name))
+        [only] = [one.name for one in finished.section.behaviours][:1]
+        found = _predictors(predictors, metrics, polarities, {**shared, "behaviour": only})
+        document = finished.open_scores(found, n_processes=processes)
+    else:
+        options = TableOptions(
+            behaviour=behaviour,
+            unit=unit,
+            columns=columns,
+            direction=direction,
+            rates=rates,
+            room=room,
+            implant_threshold=implant_threshold,
+            contexts=_context_facts(contexts, context_columns),
+        )
+        tensor = read_tensor([(path.name, path.read_bytes()) for path in tensors], options)
+        alone = tensor.behaviours[0] if len(tensor.tables) == 1 else behaviour
+        found = _predictors(predictors, metrics, polarities, {**shared, "behaviour": alone})
+        settings = _settings(
+            1 if seed is None else seed, resamples or 2000, permutations or 999, roles
+        )
+        document = score_open(tensor, found, settings, n_processes=processes)
     data = encode(document)
     if out is not None:
         write_once(out, data)
     if as_json:
         echo_json(document)
         return
-    for line in leaderboard_lines(document):
-        click.echo(line)
+    click.echo(score_text(document), nl=False)
     if out is not None:
         click.echo(f"\nwritten: {out}")
+
+
+def _require_frozen_settings(*given: object) -> None:
+    """A run's scores are computed with the numbers frozen in its plan, and with no others."""
+    if any(given):
+        raise click.UsageError(
+            "--seed, --resamples, --permutations and --role are frozen in the plan of a run; "
+            "use --tensor on its tensor.json to try others"
+        )
 
 
 def _context_facts(

@@ -23,13 +23,17 @@ _SIGNS = {"passed": "+", "failed": "-", "undetermined": "?"}
 def score_text(scores: Scores) -> str:
     """A compact leaderboard for every behaviour and the pool: plain text, no escape codes."""
     require_scores(scores)
+    settings = scores["settings"]
     lines = [
-        f"{scores['label']} scores; {percent(scores['settings']['confidence_level'])} intervals, "
-        "contexts resampled",
-        "R2: out of fold, two contexts out. null: mean R2 of the relabelled metric.",
-        "additive: R2 of row + column effects alone; gain: what the metric adds to them.",
-        "gates: + passed, - failed, ? undetermined.",
+        f"{scores['label']} scores; seed {settings['seed']}, {settings['n_permutations']} "
+        f"relabellings, {percent(settings['confidence_level'])} intervals over contexts",
+        "R2: out of fold, two contexts out; * beside an interval: simulated coverage not reached.",
+        "null, p: the relabelled metric, mean and share as good. gates: + passed, - failed, ? open",
+        "rows + columns: R2 without any metric; gain: what the metric adds to it.",
+        "anti, inter: R2 on the antisymmetric part, and on what rows and columns leave (beside it the",
+        "95 % quantile of its null); 0! by construction",
     ]
+    lines += [f"column {column} was not read" for column in scores["ignored_columns"]]
     for group in groups(scores):
         lines += ["", *_group(group)]
     reason = scores["pooled"]["reason"]
@@ -73,10 +77,18 @@ def _final_row(one: Mapping[str, Any]) -> list[str]:
 
 def _group(group: Group) -> Iterator[str]:
     yield _title(group)
-    yield from _aligned(
-        ("predictor", "Spearman", "R2", "null", "p", "Holm", "additive", "gain", "gates"),
-        [_predictor(group, one) for one in best_first(group)],
-    )
+    if "cells" in group:
+        yield from (f"  {line}" for line in _facts(group))
+    if group["predictors"]:
+        yield from _aligned(
+            ("predictor", "Spearman", "n", "R2", "null", "p", "Holm"),
+            [_predictor(group, one) for one in best_first(group)],
+        )
+        yield ""
+        yield from _aligned(
+            ("predictor", "rows + columns", "gain", "anti", "inter", "gates"),
+            [_beyond(one) for one in best_first(group)],
+        )
     if group["combiners"]:
         yield ""
         yield from _aligned(
@@ -91,28 +103,89 @@ def _title(group: Group) -> str:
         return f"{group['behaviour']}: {group['n']} cells"
     out = ", ".join(f"{n} {reason}" for reason, n in cells["excluded"].items() if n)
     text = f"{group['behaviour']}: {cells['scored']} of {cells['in_table']} cells"
-    text += f" (out: {out})" if out else ""
+    return text + (f" (out: {out})" if out else "")
+
+
+def _facts(group: Group) -> Iterator[str]:
+    """What G itself is made of, before any metric."""
     found = group["decomposition"]
-    if found["reason"] is None and found["antisymmetric_share"] is not None:
-        text += f"; antisymmetric {found['antisymmetric_share'] * 100:.1f} %"
-    return text
+    if found["reason"] is not None or found["antisymmetric_share"] is None:
+        yield f"decomposition: none ({found['reason'] or 'G does not vary'})"
+    else:
+        text = (
+            f"{found['n_pairs']} mirror pairs: antisymmetric {found['antisymmetric_share']:.2%}, "
+            f"symmetric cap {found['symmetric_cap']:.3f}, rows + columns {found['additive_r2']:.3f}"
+        )
+        noise = found["noise"]
+        if noise is not None and noise["antisymmetric_share"] is not None:
+            text += f"; less noise: antisymmetric {noise['antisymmetric_share']:.2%}"
+        yield text
+    for pair in group["replication"]["pairs"]:
+        if pair["pearson"] is not None:
+            yield (
+                f"seeds {pair['seeds'][0]} and {pair['seeds'][1]}: Pearson {pair['pearson']:.5f}, "
+                f"RMS {pair['rms']:.5f} over {pair['n']} cells"
+            )
+    for alias in group["aliases"]:
+        if alias["n"]:
+            yield (
+                f"same cell twice, {alias['alias']} less {alias['of']}: mean "
+                f"{alias['mean_difference']:+.3f}, RMS {alias['rms_difference']:.3f} "
+                f"over {alias['n']} rows"
+            )
+    for name, gate in group["gates"].items():
+        yield f"{name} in G: {_gate_in_g(gate)}"
+
+
+def _gate_in_g(gate: Mapping[str, Any]) -> str:
+    parts = [gate["status"]]
+    if gate["effect"] is not None:
+        parts.append(f"effect {gate['effect']:+.3f} {_ends(gate['low'], gate['high'])}".rstrip())
+    if gate["p"] is not None:
+        parts.append(f"p {gate['p']:.3f}")
+    if gate.get("default_mean") is not None and gate.get("instruction_mean") is not None:
+        parts.append(
+            f"default row {gate['default_mean']:.3f}, instructed row {gate['instruction_mean']:.3f}"
+        )
+    if gate["reason"]:
+        parts.append(f"({gate['reason']})")
+    return ", ".join(parts)
 
 
 def _predictor(group: Group, one: Mapping[str, Any]) -> list[str]:
-    r2, additive = one["r2"]["leave_two_out"], one["over_additive"]
+    r2 = one["r2"]["leave_two_out"]
     holm = {row["metric"]: row["holm"] for row in group["multiplicity"]}
-    gates = one["gates"] or {}
     return [
         one["metric"],
         _with_interval(one["spearman"]),
+        str(one["spearman"]["n"]),
         _with_interval(r2),
         _null(r2),
         _p(r2),
         _number(holm.get(one["metric"]), 3),
+    ]
+
+
+def _beyond(one: Mapping[str, Any]) -> list[str]:
+    additive, parts, gates = one["over_additive"], one["parts"], one["gates"] or {}
+    return [
+        one["metric"],
         _number(additive["additive_out_of_fold_r2"]),
         _with_interval(additive["delta_r2"]),
+        _part(parts["antisymmetric"]),
+        _part(parts["interaction"]),
         ", ".join(f"{name} {_SIGNS[gate['status']]}" for name, gate in gates.items()),
     ]
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    r2 = part["r2"]
+    if r2["value"] is None:
+        return _NONE
+    if part["zero_by_construction"]:
+        return "0!"
+    beside = "" if r2["null"] is None else f" ({_signed(r2['null']['high'])})"
+    return f"{_signed(r2['value'])}{beside}"
 
 
 def _combiner(one: Mapping[str, Any]) -> list[str]:
@@ -132,7 +205,8 @@ def _with_interval(score: Mapping[str, Any] | None) -> str:
     if score is None or score["value"] is None:
         return _NONE
     ends = _ends(score["low"], score["high"])
-    return f"{_signed(score['value'])} {ends}".rstrip()
+    mark = "*" if ends and score.get("coverage_reached") is False else ""
+    return f"{_signed(score['value'])} {ends}{mark}".rstrip()
 
 
 def _ends(low: float | None, high: float | None) -> str:

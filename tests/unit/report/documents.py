@@ -68,6 +68,7 @@ def scores_document(
     several = len(behaviours) > 1
     return {
         "schema": "eps-locked/scores/1",
+        "ignored_columns": [],
         "label": "exploratory",
         "settings": settings(),
         "methods": {

@@ -168,8 +168,14 @@ def test_the_terminal_has_every_predictor_with_interval_null_and_additive_model(
     scores = scores_document(("marker", "fact"), 10)
     text = score_text(scores)
     for metric, _, _ in METRICS:
-        assert len(re.findall(rf"^  {metric}  ", text, re.MULTILINE)) == 3
-    for words in ("marker: 59 of 60 cells (out: 6 diagonal", "additive", "null", "best single"):
+        # Two behaviours and the pool, each with scores and with what lies beyond rows and columns.
+        assert len(re.findall(rf"^  {metric}  ", text, re.MULTILINE)) == 6
+    for words in (
+        "marker: 59 of 60 cells (out: 6 diagonal",
+        "rows + columns",
+        "null",
+        "best single",
+    ):
         assert words in text
     assert POOLED in text
     assert "\x1b" not in text

@@ -13,7 +13,6 @@ import pytest
 
 from eps_locked.canonical import decode, encode
 from eps_locked.errors import MalformedInputError
-from eps_locked.scoring.leaderboard import leaderboard_lines
 from eps_locked.scoring.predictor import Predictor
 from eps_locked.scoring.score import score_open
 from eps_locked.scoring.settings import ScoreSettings
@@ -335,14 +334,3 @@ def test_labels_and_metrics_are_checked() -> None:
         score_open(tensor(*tables), [*metrics, metrics[0]], QUICK)
     with pytest.raises(MalformedInputError, match="behaviour fact has no values"):
         score_open(ScoreTensor(tables=tuple(tables)), predictors(tables[:1]), QUICK)
-
-
-def test_the_leaderboard_puts_n_interval_and_null_beside_every_score(document: Any) -> None:
-    lines = list(leaderboard_lines(document))
-    text = "\n".join(lines)
-    order = [line.split()[0] for line in lines if line.startswith(("  source", "  gauss"))]
-    assert "null: mean, 95 %" in text
-    assert "n 76" in text
-    assert "rows + columns R2" in text
-    assert "pooled over marker, fact" in text
-    assert len(order) == 6
