@@ -5,6 +5,9 @@
     cli         --help and what it imports
     generation  the engine against a plain loop and plain batching, 29 contexts (the embedded model,
                 half an hour); ``generation-quick`` on 6 contexts, only when named
+    scoring     the development score of a full-size study, in one process and in two
+    coverage    intervals and null tests on simulated tables (an hour of one core);
+                ``coverage-quick`` on a tenth of them; both only when named
 
 Each prints its figure, the number it is held to, and whether it holds. Exit code 1 if one does
 not, 2 for an unknown name.
@@ -18,9 +21,11 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks.cli import bench_cli
+from benchmarks.coverage import N_TABLES, bench_coverage
 from benchmarks.hashing import bench_hashing
 from benchmarks.ledger import bench_ledger
 from benchmarks.rows import Row, print_rows
+from benchmarks.scoring import bench_scoring
 
 
 def bench_generation(*, quick: bool = False) -> list[Row]:
@@ -55,8 +60,11 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "cli": bench_cli,
     "generation": bench_generation,
     "generation-quick": partial(bench_generation, quick=True),
+    "scoring": bench_scoring,
+    "coverage": bench_coverage,
+    "coverage-quick": partial(bench_coverage, N_TABLES // 10),
 }
-ALL = ("hashing", "ledger", "cli", "generation")
+ALL = ("hashing", "ledger", "cli", "scoring", "generation")
 
 
 def main(names: list[str]) -> int:

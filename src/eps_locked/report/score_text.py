@@ -30,7 +30,7 @@ def score_text(scores: Scores) -> str:
         "R2: out of fold, two contexts out; * beside an interval: simulated coverage not reached.",
         "null, p: the relabelled metric, mean and share as good. gates: + passed, - failed, ? open",
         "rows + columns: R2 without any metric; gain: what the metric adds to it.",
-        "anti, inter: R2 on the antisymmetric part, and on what rows and columns leave (beside it the",
+        "anti, inter: R2 on the antisymmetric part, on what rows and columns leave (beside it the",
         "95 % quantile of its null); 0! by construction",
     ]
     lines += [f"column {column} was not read" for column in scores["ignored_columns"]]

@@ -1,6 +1,45 @@
-"""Intervals for single cells read under few seeds, with the seed variance pooled over a row.
+"""Intervals for single cells read under two or three seeds, the seed variance pooled over a row.
 
-PLACEHOLDER-HEAD
+Two seeds of one cell say almost nothing about a third (see ``bootstrap``); a row of 16 adapters x
+29 eval contexts has sixteen such pairs at least. A row is all cells of one behaviour. In each cell
+
+    y[s, q] = mean + seed[s] + question[q] + residual[s, q]
+
+and the mean's variance is seed / S + question / Q + residual / (S Q), by the method of moments.
+
+*Seeds.* One variance for all cells. All cells of an adapter share its seed's accident, in part or
+wholly, so the degrees of freedom lie between adapters x (S - 1) and cells x (S - 1): the
+correlation of seed deviations within adapters says where (``_pooled_df``).
+
+*Questions.* Each cell's own variance, drawn towards the row's as far as the cells agree
+(``_moderated``): six questions say little by themselves, and cells do differ.
+
+*The interval.* t, with Satterthwaite's degrees of freedom for the sum of both parts. A t interval
+of a rate would leave [0, 1] and have no width at a rate of 0. For rates the variances are taken as
+proportional to p (1 - p), for seeds to (p (1 - p))^1.5 (a seed shifts logits, and does less to a
+rate near 0 or 1), with one factor per row; the interval is all p that the mean does not reject,
+which for one factor alone is Wilson's. Near 0 and 1 it is somewhat conservative.
+
+Measured at a nominal 95 %, 100 simulated tensors of 448 cells each (``python -m benchmarks
+coverage``), four mixes from no seed effect to seeds above all:
+
+                             2 seeds          3 seeds
+    log-probs,  6 questions  94.3 to 95.2     95.0 to 95.2     5 % of readings missing
+    log-probs, 20 questions  95.0 to 95.2     94.8 to 95.2
+    log-probs, 40 questions  94.9 to 96.2     94.7 to 95.3
+    rates, 20 questions      95.4 to 95.6     95.3 to 95.6
+    rates, 40 questions      95.3 to 96.1     95.3 to 95.6
+      where p < 0.1          95 to 97         96 to 97
+      where p in 0.3 - 0.7   95 to 96         95 to 95
+    less a base rate         96 to 97         (80 tensors, 40 questions)
+
+The crossed percentile bootstrap of one cell with 2 seeds held 64 % where seeds dominate.
+
+What it assumes: log-prob rows whose seed variance is about the same in all cells (if not, it is
+right for the average cell only), readings missing at random, and for rates the shape above. A row
+that reads nothing but 0 or 1 shows no variance at all; it is given one reading per question.
+
+Shape letters: C cells, S seeds, Q questions.
 """
 
 from __future__ import annotations
@@ -168,7 +207,9 @@ class _Parts:
             spread = np.full_like(
                 mean, _ratio(float((df * spread).sum()), float((df * noise_unit).sum()))
             )
-            question_df = df.astype(np.float64)
+            # The cells answer the same questions, so they may not count each.
+            pooled_df = _pooled_df(deviation, df, spread * noise_unit, np.zeros_like(df))
+            question_df = np.maximum(df.astype(np.float64), pooled_df)
         else:
             spread, question_df = _moderated(spread, df)
         question = np.maximum(spread - own_residual, 0.0)
@@ -185,8 +226,11 @@ class _Parts:
             residual_C=residual * np.square(weight).sum(axis=(1, 2)),
             question_C=question * by_question,
             question_spread_C=spread * by_question,
-            seed_df=between.degrees_of_freedom(
-                adapter, seed * seed_unit + residual * noise_unit * _inverse(between.n_shared_C)
+            seed_df=_pooled_df(
+                between.deviation_CS,
+                between.df_C,
+                seed * seed_unit + residual * noise_unit * _inverse(between.n_shared_C),
+                adapter,
             ),
             question_df_C=np.maximum(question_df, 1.0),
             seed_power=seed_power,
@@ -264,24 +308,27 @@ class _BetweenSeeds:
             residual_df_C=df * np.maximum(n_shared - 1, 0),
         )
 
-    def degrees_of_freedom(self, adapter: IntArray, expected_C: FloatArray) -> float:
-        """Those of the summed squares, given each cell's expected mean square.
 
-        Deviations of two cells of one adapter correlate, by r say. The pooled mean square of C
-        cells then varies as one of C (S - 1) / (1 + r^2 * partners), where partners is how many
-        other cells share a cell's adapter: all C (S - 1) if r is 0, and adapters x (S - 1) if 1.
-        """
-        adapter = np.unique(adapter, return_inverse=True)[1]
-        summed = np.zeros((int(adapter.max()) + 1, self.deviation_CS.shape[1]))
-        np.add.at(summed, adapter, self.deviation_CS)
-        products = float(np.square(summed).sum() - np.square(self.deviation_CS).sum())
-        r = _ratio(products, _pairs(np.sqrt(self.df_C * expected_C), adapter))
-        alone = float((self.df_C * expected_C**2).sum())
-        together = _pairs(np.sqrt(self.df_C) * expected_C, adapter)
-        size = float((self.df_C * expected_C).sum()) ** 2
-        if size == 0:
-            return float(self.df_C.sum())
-        return size / (alone + min(max(r, 0.0), 1.0) ** 2 * together)
+def _pooled_df(
+    deviation_CX: FloatArray, df_C: IntArray, expected_C: FloatArray, group_C: IntArray
+) -> float:
+    """Degrees of freedom of the summed squares, given each cell's expected mean square.
+
+    Deviations of two cells of one group correlate, by r say. The pooled mean square of C cells then
+    varies as one of df * C / (1 + r^2 * partners), where partners is how many other cells share a
+    cell's group: every cell counts if r is 0, and every group if it is 1.
+    """
+    group = np.unique(group_C, return_inverse=True)[1]
+    summed = np.zeros((int(group.max()) + 1, deviation_CX.shape[1]))
+    np.add.at(summed, group, deviation_CX)
+    products = float(np.square(summed).sum() - np.square(deviation_CX).sum())
+    r = _ratio(products, _pairs(np.sqrt(df_C * expected_C), group))
+    alone = float((df_C * expected_C**2).sum())
+    together = _pairs(np.sqrt(df_C) * expected_C, group)
+    size = float((df_C * expected_C).sum()) ** 2
+    if size == 0:
+        return float(df_C.sum())
+    return size / (alone + min(max(r, 0.0), 1.0) ** 2 * together)
 
 
 def _pairs(values_C: FloatArray, adapter: IntArray) -> float:
