@@ -25,8 +25,9 @@ from eps_locked.scoring.intervals import (
 from eps_locked.scoring.measures import Measure, counted, null_of, or_none
 from eps_locked.scoring.predictor import Predictor
 from eps_locked.scoring.single import Ground
-from eps_locked.scoring.stacking import InnerFolds, stack
-from eps_locked.stats.folds import FoldMatrix
+from eps_locked.scoring.stacking import stack
+from eps_locked.stats.folds import FoldMatrix, inner_folds
+from eps_locked.stats.moments import standardised
 from eps_locked.stats.ranks import spearman_rows
 from eps_locked.stats.regression import r_squared, r_squared_columns, ridge_choose
 
@@ -95,14 +96,14 @@ def _combined(
     if matrix is None:
         raise RuntimeError("a design without folds reached the combiners")
     y, touch, settings = design.y_N, design.inner_touch_BN, design.settings
-    inner = InnerFolds(matrix, touch)
+    inner = inner_folds(matrix.fit_FN, touch)
     places = [names.index(name) for name in inputs["write_times_gate"]]
     chosen: dict[str, Mapping[str, int]] = {}
     best: list[FloatArray] = []
     columns: dict[str, list[FloatArray]] = {name: [] for name in NAMES if name not in reasons}
     for m in range(X_PNM.shape[2]):
         X = np.ascontiguousarray(X_PNM[:, :, m].T)
-        stacked = stack(X, y, inner, settings.alphas)
+        stacked = stack(X, y, matrix, inner, settings.alphas)
         best.append(by_cell(stacked.best_T[:, None], matrix)[:, 0])
         if "ridge" in columns:
             columns["ridge"].append(by_cell(stacked.ridge_T[:, None], matrix)[:, 0])
@@ -110,7 +111,8 @@ def _combined(
             chosen["best_single"] = counted([names[p] for p in stacked.best_F])
             chosen["ridge"] = counted([f"{alpha:g}" for alpha in stacked.alpha_F])
     if "write_times_gate" in columns:
-        x_MNQ = np.stack([_standardised(x_QN.T) for x_QN in np.moveaxis(X_PNM[places], 2, 0)])
+        # Over all cells of the design: the form does not depend on it, its small pull does.
+        x_MNQ = np.stack([standardised(x_QN.T) for x_QN in np.moveaxis(X_PNM[places], 2, 0)])
         products = by_cell(factor_fold_predictions(x_MNQ, y, matrix), matrix)
         columns["write_times_gate"] = list(products.T)
     fit: dict[str, Mapping[str, float]] = {}
@@ -120,7 +122,7 @@ def _combined(
         scaled = whole.fit.coefficients_P1[1:] * X.std(axis=0)
         fit["ridge"] = {"alpha": whole.alpha, **dict(zip(names, map(float, scaled), strict=True))}
     if "write_times_gate" in columns:
-        weights = factor_weights(_standardised(X[:, places]), y)
+        weights = factor_weights(standardised(X[:, places]), y)
         keys = ("offset", "level", *inputs["write_times_gate"])
         fit["write_times_gate"] = dict(zip(keys, map(float, weights), strict=True))
     return Combination(
@@ -255,15 +257,6 @@ def _delta(
 def _in_units(design: Design, z_NM: FloatArray) -> FloatArray:
     """Predictions of the pooled fit, from z back to the behaviour's own unit."""
     return np.asarray(z_NM * design.y_N.std() + design.y_N.mean())
-
-
-def _standardised(X_NP: FloatArray) -> FloatArray:
-    """Over all cells of the design: the form does not depend on it, its small pull does."""
-    spread = X_NP.std(axis=0)
-    constant = np.ptp(X_NP, axis=0) <= 1e-12 * np.abs(X_NP).max(axis=0, initial=0.0)
-    z = (X_NP - X_NP.mean(axis=0)) / np.where(constant, 1.0, spread)
-    z[:, constant] = 0.0
-    return np.asarray(z)
 
 
 def _roles(roles: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, ...] | str:

@@ -22,6 +22,7 @@ from eps_locked.scoring.predictor import Key
 from eps_locked.scoring.settings import ScoreSettings
 from eps_locked.scoring.tensor import BehaviourTable, Cell
 from eps_locked.stats.bootstrap import generator_from_digest
+from eps_locked.stats.decomposition import transpose_index
 from eps_locked.stats.folds import (
     FoldMatrix,
     leave_one_context_out,
@@ -154,15 +155,13 @@ class Design:
 
     @cached_property
     def pairs(self) -> MirrorPairs:
-        place = {
-            (int(p), int(i), int(j)): n
-            for n, (p, i, j) in enumerate(zip(self.piece_N, self.train_N, self.eval_N, strict=True))
-        }
-        found = [
-            (n, place[p, j, i]) for (p, i, j), n in place.items() if i < j and (p, j, i) in place
-        ]
-        first, second = (np.array([pair[k] for pair in found], dtype=np.int64) for k in (0, 1))
-        return MirrorPairs(first_D=first, second_D=second)
+        # One number per context and behaviour: a cell's mirror is of its own behaviour.
+        train, evaluated = (
+            side * len(self.pieces) + self.piece_N for side in (self.train_N, self.eval_N)
+        )
+        mirror = transpose_index(train, evaluated)
+        first = np.flatnonzero((self.train_N < self.eval_N) & (mirror >= 0))
+        return MirrorPairs(first_D=first, second_D=mirror[first])
 
     @cached_property
     def within_N(self) -> BoolArray:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from eps_locked.stats.fold_fits import simple_fold_predictions
 from eps_locked.stats.folds import FoldMatrix
-from eps_locked.stats.regression import simple_fold_predictions
+from eps_locked.stats.moments import standardised
 
 __all__ = ["by_cell", "covariate_predictions", "leave_block_out", "line_predictions"]
 
@@ -49,8 +50,8 @@ def covariate_predictions(
     By the theorem of Frisch and Waugh, per fold: the column and y are freed of the covariates, and
     a line fitted to what is left. A column that the covariates determine in a fold adds nothing.
     """
-    Z = np.column_stack([np.ones(len(y_N)), _standardised(C_NC)])
-    x, y = _standardised(x_NM), y_N - y_N.mean()
+    Z = np.column_stack([np.ones(len(y_N)), standardised(C_NC)])
+    x, y = standardised(x_NM), y_N - y_N.mean()
     W = matrix.fit_FN
     q = Z.shape[1]
     gram = np.stack([[W @ (Z[:, a] * Z[:, b]) for b in range(q)] for a in range(q)])
@@ -119,10 +120,3 @@ def _partners(block_N: IntArray) -> IntArray:
     first, second = order[:-1][same], order[1:][same]
     partner[first], partner[second] = second, first
     return partner
-
-
-def _standardised(x_NM: FloatArray) -> FloatArray:
-    centred = x_NM - x_NM.mean(axis=0)
-    constant = np.ptp(x_NM, axis=0) <= 1e-12 * np.abs(x_NM).max(axis=0, initial=0.0)
-    centred[:, constant] = 0.0
-    return np.asarray(centred / np.where(constant, 1.0, centred.std(axis=0)))

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from eps_locked.errors import StatsInputError
 from eps_locked.stats.folds import FoldMatrix
+from eps_locked.stats.moments import moments_over
 
 __all__ = ["factor_fold_predictions", "factor_weights"]
 
@@ -71,13 +72,7 @@ class _Sums:
 
     @classmethod
     def of(cls, products_NC: FloatArray, y_N: FloatArray, fit_FN: FloatArray) -> _Sums:
-        n_products = products_NC.shape[1]
-        upper = np.triu_indices(n_products)
-        moments = np.empty((len(fit_FN), n_products, n_products))
-        moments[:, upper[0], upper[1]] = fit_FN @ (
-            products_NC[:, upper[0]] * products_NC[:, upper[1]]
-        )
-        moments[:, upper[1], upper[0]] = moments[:, upper[0], upper[1]]
+        moments = moments_over(products_NC)(fit_FN)
         n = fit_FN.sum(axis=1)
         centre, spread = _scale(y_N, fit_FN, n)
         on_y = fit_FN @ (products_NC * y_N[:, None]) - centre[:, None] * moments[:, 0]

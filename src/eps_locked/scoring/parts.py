@@ -23,6 +23,7 @@ from eps_locked.scoring.intervals import (
     spearman_measure,
 )
 from eps_locked.scoring.measures import Measure, absent, measure, null_of, or_none
+from eps_locked.stats.decomposition import ROUNDING_SHARE
 from eps_locked.stats.folds import FoldMatrix, leave_two_contexts_out, stack_folds
 from eps_locked.stats.ranks import spearman_rows
 from eps_locked.stats.regression import r_squared, r_squared_columns
@@ -33,9 +34,6 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-# A metric whose antisymmetric share is below this is symmetric but for rounding: a hundred times
-# what a published symmetric KL with seven digits shows, and nothing to fit a slope on.
-SYMMETRIC_SHARE = 1e-10
 _LEAST_PAIRS = 6
 
 
@@ -97,7 +95,7 @@ def square_parts(design: Design) -> tuple[dict[str, Part], str | None]:
         x = x_NM[square]
         left = x - additive @ (additive.T @ x)
         spread = np.square(x - x.mean(axis=0)).sum(axis=0)
-        left[:, np.square(left).sum(axis=0) <= SYMMETRIC_SHARE * spread] = 0.0
+        left[:, np.square(left).sum(axis=0) <= ROUNDING_SHARE * spread] = 0.0
         return np.asarray(left)
 
     def share(of_fit: FloatArray, of_g: FloatArray, *, about: float) -> float | None:
@@ -194,7 +192,7 @@ def absent_part(reason: str) -> dict[str, Any]:
 def antisymmetric_zero(x_NM: FloatArray, part_DM: FloatArray) -> BoolArray:
     """Which columns are symmetric but for rounding; x over both cells of every pair."""
     spread = np.square(x_NM - x_NM.mean(axis=0)).sum(axis=0)
-    return np.asarray(2 * np.square(part_DM).sum(axis=0) <= SYMMETRIC_SHARE * spread)
+    return np.asarray(2 * np.square(part_DM).sum(axis=0) <= ROUNDING_SHARE * spread)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

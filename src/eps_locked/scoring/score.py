@@ -6,7 +6,6 @@ line and the study's own scoring call the same.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -34,7 +33,7 @@ from eps_locked.scoring.single import (
     tobit_ground,
 )
 from eps_locked.scoring.tensor import BehaviourTable, ScoreTensor, exclusion_counts
-from eps_locked.stats.decomposition import decompose
+from eps_locked.stats.decomposition import decompose, square_table
 from eps_locked.stats.multiplicity import benjamini_hochberg, holm
 from eps_locked.stats.ranks import pearson
 
@@ -244,17 +243,12 @@ def _decomposition(table: BehaviourTable, design: Design) -> dict[str, Any]:
     if len(pairs) < 3:
         return {**empty, "reason": f"{len(pairs)} mirror pairs with both cells scored"}
     keep = np.concatenate([pairs.first_D, pairs.second_D])
-    contexts = sorted(set(design.train_N[keep].tolist()))
-    place = {context: k for k, context in enumerate(contexts)}
     cells = design.pieces[0].scored
 
-    def table_of(values: Sequence[float]) -> FloatArray:
-        result = np.full((len(contexts), len(contexts)), math.nan)
-        for n, value in zip(keep, values, strict=True):
-            result[place[int(design.train_N[n])], place[int(design.eval_N[n])]] = value
-        return result
+    def table_of(values: Sequence[float] | FloatArray) -> FloatArray:
+        return square_table(design.train_N[keep], design.eval_N[keep], values)[1]
 
-    G = table_of(list(design.y_N[keep]))
+    G = table_of(design.y_N[keep])
     own = [cells[n] for n in keep]
     seeds = table.seeds
     noise: dict[str, Any] = {}
@@ -269,7 +263,7 @@ def _decomposition(table: BehaviourTable, design: Design) -> dict[str, Any]:
         basis = f"scatter of {len(seeds)} seeds"
     found = decompose(G, **noise)
     result: dict[str, Any] = {
-        "n_contexts": len(contexts),
+        "n_contexts": len(G),
         "n_cells": found.n_cells,
         "n_pairs": len(pairs),
         "mean": found.mean,

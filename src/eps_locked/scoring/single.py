@@ -34,7 +34,8 @@ from eps_locked.scoring.parts import (
 from eps_locked.scoring.predictor import Predictor
 from eps_locked.scoring.tensor import RELEASABLE, BehaviourTable, Cell
 from eps_locked.stats.ranks import spearman, spearman_rows
-from eps_locked.stats.regression import ols, r_squared_columns, tobit
+from eps_locked.stats.regression import ols, r_squared_columns
+from eps_locked.stats.tobit import tobit
 
 __all__ = ["Ground", "ground_of", "score_predictor", "sensitivity_designs", "tobit_ground"]
 

@@ -21,9 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eps_locked.errors import StatsInputError
-from eps_locked.stats.ranks import FloatArray, finite_vector
+from eps_locked.stats.checks import BoolArray, FloatArray, IntArray, finite_vector
 
 __all__ = [
+    "ROUNDING_SHARE",
     "AdditiveFit",
     "Decomposition",
     "NoiseCorrection",
@@ -33,10 +34,9 @@ __all__ = [
     "transpose_index",
 ]
 
-BoolArray = npt.NDArray[np.bool_]
-IntArray = npt.NDArray[np.int64]
-
-_ROUNDING_SHARE = 1e-9
+# A part with less than this share of the sum of squares is rounding: a hundred times what six
+# printed digits leave of the antisymmetric part of a symmetric table. Nothing to fit a slope on.
+ROUNDING_SHARE = 1e-10
 # Differences below this share of the largest value are the rounding of doubles.
 _ROUNDING = 1e-13
 _PARTS = (
@@ -135,10 +135,9 @@ class Decomposition:
     def is_symmetric(self) -> bool:
         """Whether the table knows no direction: what little A holds is rounding, not to be scored.
 
-        True for a share below 1e-9: six printed digits leave about 1e-12, and whoever regresses on
-        such an A scales rounding up to whatever size fits.
+        Whoever regresses on such an A scales rounding up to whatever size fits.
         """
-        return self.antisymmetric_share is None or self.antisymmetric_share < _ROUNDING_SHARE
+        return self.antisymmetric_share is None or self.antisymmetric_share < ROUNDING_SHARE
 
 
 def decompose(

@@ -63,7 +63,8 @@ import scipy.stats
 
 from eps_locked.errors import StatsInputError
 from eps_locked.stats.bootstrap import Interval
-from eps_locked.stats.ranks import average_ranks, finite_vector, spearman, weighted_spearman
+from eps_locked.stats.checks import finite_vector
+from eps_locked.stats.ranks import average_ranks, spearman, weighted_spearman
 
 __all__ = [
     "MAX_LOOKS",

@@ -8,7 +8,8 @@ or two held-out groups of contexts, and its fit has no cell with a held-out cont
 Groups are contexts that stand for one another: aliases (two names of one prompt) and near-
 duplicates leave together. A family map in place of the group map gives leave-family-out.
 
-Shape letters: N cells, G groups, F folds, T tests (pairs of a fold and a cell it tests).
+Shape letters: N cells, G groups, B blocks of groups, F folds, T tests (pairs of a fold and a cell
+it tests).
 Context ids and group ids are integers; one id space serves both sides of a cell. The same pair of
 contexts may stand in the list several times, once per behaviour: it then leaves in all of them.
 """
@@ -22,20 +23,20 @@ import numpy as np
 import numpy.typing as npt
 
 from eps_locked.errors import StatsInputError
+from eps_locked.stats.checks import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "Fold",
     "FoldMatrix",
+    "InnerFold",
+    "inner_folds",
     "leave_one_context_out",
     "leave_two_contexts_out",
+    "require_cells",
     "restrict_folds",
     "stack_folds",
     "touching",
 ]
-
-BoolArray = npt.NDArray[np.bool_]
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -62,6 +63,18 @@ class FoldMatrix:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_fit_F", self.fit_FN.sum(axis=1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class InnerFold:
+    """One block of contexts left out within every fold that it leaves something to fit and to test.
+
+    usable_F: which of the F folds those U are. fit_UN, test_UN: 1.0 where a cell is fitted, tested.
+    """
+
+    usable_F: BoolArray
+    fit_UN: FloatArray
+    test_UN: FloatArray
 
 
 def leave_one_context_out(
@@ -116,8 +129,7 @@ def touching(
 ) -> tuple[tuple[int, ...], BoolArray]:
     """The group ids in ascending order, and touch_GN: whether group g is at an end of cell n.
 
-    The same table serves inner folds: within the fit of an outer fold, the inner fold of group g
-    tests fit & touch[g] and fits on fit & ~touch[g]. Raises as ``leave_one_context_out``.
+    The same table serves ``inner_folds``. Raises as ``leave_one_context_out``.
     """
     train, evaluated = _context_ids(train_N, "train_N"), _context_ids(eval_N, "eval_N")
     if len(train) != len(evaluated) or len(train) == 0:
@@ -155,6 +167,41 @@ def stack_folds(folds: Sequence[Fold]) -> FoldMatrix:
         fold_T=fold_T.astype(np.int64),
         cell_T=cell_T.astype(np.int64),
     )
+
+
+def inner_folds(fit_FN: FloatArray, touch_BN: BoolArray) -> list[InnerFold]:
+    """The folds in which a choice is made within each fold's fit cells, one per block of contexts.
+
+    fit_FN: as in ``FoldMatrix``. touch_BN: which cells touch a context of block b; from
+    ``touching``, or its rows put together. The inner fold of block b tests what touches b and fits
+    on the rest, so no inner fit sees a cell of a held-out context. Raises StatsInputError for
+    another number of cells, and where a fold has no usable inner fold.
+    """
+    n_cells = fit_FN.shape[1]
+    if touch_BN.ndim != 2 or touch_BN.shape[1] != n_cells:
+        raise StatsInputError("touch", expected=f"blocks x {n_cells} cells", found=touch_BN.shape)
+    found = []
+    n_tests = np.zeros(len(fit_FN))
+    for touches in touch_BN.astype(np.float64):
+        fit, test = fit_FN * (1.0 - touches), fit_FN * touches
+        usable = np.asarray(fit.any(axis=1) & test.any(axis=1))
+        if usable.any():
+            found.append(InnerFold(usable_F=usable, fit_UN=fit[usable], test_UN=test[usable]))
+        n_tests += np.where(usable, test.sum(axis=1), 0.0)
+    if (n_tests == 0).any():
+        raise StatsInputError(
+            "touch",
+            problem="too few contexts to choose within the fit",
+            expected="an inner fold with something to fit on and to test, in every fold",
+            found=f"none in {int((n_tests == 0).sum())} of {len(n_tests)}",
+        )
+    return found
+
+
+def require_cells(matrix: FoldMatrix, n_cells: int) -> None:
+    """Raises StatsInputError where the folds are of another number of cells."""
+    if matrix.fit_FN.shape[1] != n_cells:
+        raise StatsInputError("matrix", expected=f"{n_cells} cells", found=matrix.fit_FN.shape[1])
 
 
 def _with_fit_cells(folds: list[Fold]) -> list[Fold]:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eps_locked.errors import StatsInputError
-from eps_locked.stats.ranks import FloatArray, finite_vector
+from eps_locked.stats.checks import FloatArray, finite_vector
 
 __all__ = ["benjamini_hochberg", "holm"]
 

@@ -12,6 +12,12 @@ statistic is one more draw from the same distribution, whatever the statistic: t
 Contexts of one family are not exchangeable with those of another; a predictor that knows only the
 families is not a null predictor, and this test says so.
 
+Measured over 1,200 simulated tables a case, at 5 % (``python -m benchmarks coverage``): a null
+predictor with rows, columns and latent structure of its own, or of mere noise, on tables of four
+kinds, 16 x 29 and 16 x 16, is rejected by Spearman in 3.7 to 5.7 % and by the gain over the row +
+column model in 3.5 to 5.8 %. With cells shuffled as if they were independent, Spearman rejects the
+structured one in 61 % on a 16 x 29 table of rows, and in 30 % on a mixed one.
+
 Shape letters: N cells, K contexts, M permutations.
 """
 
@@ -24,7 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eps_locked.errors import StatsInputError
-from eps_locked.stats.ranks import finite_matrix, finite_vector, spearman_rows
+from eps_locked.stats.checks import finite_matrix, finite_vector
+from eps_locked.stats.ranks import spearman_rows
 
 __all__ = [
     "additive_gain",

@@ -13,19 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from eps_locked.errors import StatsInputError
+from eps_locked.stats.checks import FloatArray, finite_matrix, finite_vector
 
 __all__ = [
     "average_ranks",
-    "finite_matrix",
-    "finite_vector",
     "pearson",
     "spearman",
     "spearman_rows",
     "weighted_spearman",
 ]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 _LEAST_POINTS = 3
 
@@ -149,31 +145,3 @@ def _require_length(n_x: int, n_y: int) -> None:
         raise StatsInputError("y", expected=f"{n_x} values, as in x", found=n_y)
     if n_x < _LEAST_POINTS:
         raise StatsInputError("x", expected=f"at least {_LEAST_POINTS} points", found=n_x)
-
-
-def finite_vector(values: npt.ArrayLike, name: str) -> FloatArray:
-    """``values`` as doubles of one dimension, all finite; else StatsInputError naming ``name``."""
-    return _finite(values, name, n_dims=1)
-
-
-def finite_matrix(values: npt.ArrayLike, name: str) -> FloatArray:
-    """``values`` as doubles of two dimensions, all finite; else StatsInputError naming ``name``."""
-    return _finite(values, name, n_dims=2)
-
-
-def _finite(values: npt.ArrayLike, name: str, *, n_dims: int) -> FloatArray:
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise StatsInputError(name, problem=f"is not an array of numbers ({error})") from error
-    if array.ndim != n_dims:
-        raise StatsInputError(name, expected=f"{n_dims} dimensions", found=array.ndim)
-    n_bad = int(np.count_nonzero(~np.isfinite(array)))
-    if n_bad:
-        raise StatsInputError(
-            name,
-            expected="finite numbers only",
-            found=f"{n_bad} of {array.size} that are not",
-            next_step="leave out the cells without a value",
-        )
-    return array

@@ -5,23 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eps_locked.errors import StatsInputError
 from eps_locked.scoring.folded import by_cell, covariate_predictions, leave_block_out
 from eps_locked.scoring.gateform import factor_fold_predictions, factor_weights
-from eps_locked.scoring.stacking import InnerFolds, stack
-from eps_locked.stats.folds import (
-    leave_one_context_out,
-    leave_two_contexts_out,
-    stack_folds,
-    touching,
-)
-from eps_locked.stats.regression import (
-    fold_predictions,
-    ols,
-    ridge_fold_predictions,
-    select_fold_predictions,
-    simple_fold_predictions,
-)
+from eps_locked.stats.fold_fits import simple_fold_predictions
+from eps_locked.stats.folds import leave_one_context_out, leave_two_contexts_out, stack_folds
+from eps_locked.stats.regression import ols
+from unit.stats.problems import one_fold_after_another
 
 RNG = np.random.default_rng(7)
 TRAIN, EVAL = (side.ravel() for side in np.meshgrid(np.arange(6), np.arange(10), indexing="ij"))
@@ -45,9 +34,9 @@ def test_a_cell_that_two_folds_test_gets_the_mean_of_both_predictions() -> None:
 def test_covariates_with_a_predictor_equal_a_multiple_regression_in_every_fold() -> None:
     covariates = X[:, 1:]
     alone, together = covariate_predictions(covariates, X[:, :1], Y, TWO)
-    slow = fold_predictions(covariates, Y, TWO)
+    slow = one_fold_after_another(covariates, Y, TWO)
     np.testing.assert_allclose(alone[TWO.cell_T], slow, atol=1e-10)
-    slow = fold_predictions(np.column_stack([covariates, X[:, 0]]), Y, TWO)
+    slow = one_fold_after_another(np.column_stack([covariates, X[:, 0]]), Y, TWO)
     np.testing.assert_allclose(together[TWO.cell_T, 0], slow, atol=1e-10)
 
 
@@ -92,25 +81,6 @@ def test_a_cell_alone_in_its_row_cannot_be_predicted_without_itself() -> None:
     assert not ok[-1]
 
 
-def test_stacking_equals_the_fold_by_fold_functions() -> None:
-    _, touch_GN = touching(TRAIN, EVAL)
-    blocks = np.stack([touch_GN[b::4].any(axis=0) for b in range(4)])
-    alphas = (0.1, 1.0, 10.0, 100.0)
-    found = stack(X, Y, InnerFolds(TWO, blocks), alphas)
-    ridge, alpha = ridge_fold_predictions(X, Y, TWO, alphas=alphas, touch_GN=blocks)
-    best, chosen = select_fold_predictions(X, Y, TWO, touch_GN=blocks)
-    np.testing.assert_allclose(found.ridge_T, ridge, atol=1e-10)
-    np.testing.assert_allclose(found.best_T, best, atol=1e-10)
-    assert found.alpha_F.tolist() == alpha.tolist()
-    assert found.best_F.tolist() == chosen.tolist()
-    assert len(set(alpha)) > 1 or len(set(chosen)) > 1
-
-
-def test_stacking_refuses_folds_in_which_nothing_can_be_chosen() -> None:
-    with pytest.raises(StatsInputError, match="too few contexts to choose"):
-        InnerFolds(TWO, np.ones((1, N), dtype=bool))
-
-
 def standard(columns: np.ndarray) -> np.ndarray:
     return (columns - columns.mean(axis=0)) / columns.std(axis=0)
 
@@ -122,7 +92,7 @@ def test_the_multiplicative_form_finds_factors_that_made_the_values() -> None:
     made = offset + (1 + source * x[:, 1]) * (level + gate * x[:, 0]) * (1 + reader * x[:, 2])
     assert np.square(y - made).sum() < 0.002 * np.square(y - y.mean()).sum()
     predicted = factor_fold_predictions(x[None], y, TWO)[:, 0]
-    line = fold_predictions(x, y, TWO)
+    line = one_fold_after_another(x, y, TWO)
     assert np.square(predicted - y[TWO.cell_T]).sum() < 0.1 * np.square(line - y[TWO.cell_T]).sum()
 
 

@@ -14,6 +14,7 @@ from sklearn.model_selection import LeaveOneGroupOut, LeavePGroupsOut
 from eps_locked.errors import StatsInputError
 from eps_locked.stats.folds import (
     Fold,
+    inner_folds,
     leave_one_context_out,
     leave_two_contexts_out,
     restrict_folds,
@@ -245,6 +246,22 @@ def test_touching_names_the_groups_of_both_ends():
     assert touch.tolist() == [[True, False], [True, True], [False, True]]
 
 
+def test_inner_folds_part_the_fit_cells_of_every_fold_they_can_part():
+    train, evaluated = table(4, 6)
+    matrix = stack_folds(leave_two_contexts_out(train, evaluated))
+    groups, touch = touching(train, evaluated)
+    found = inner_folds(matrix.fit_FN, touch)
+    assert len(found) == len(groups)
+    for inner, touches in zip(found, touch, strict=True):
+        outer = matrix.fit_FN[inner.usable_F] > 0
+        assert np.array_equal(inner.fit_UN > 0, outer & ~touches)
+        assert np.array_equal(inner.test_UN > 0, outer & touches)
+        assert inner.fit_UN.any(axis=1).all()
+        assert inner.test_UN.any(axis=1).all()
+        # A fold that holds the block out itself has nothing of it to test.
+        assert not (matrix.fit_FN[~inner.usable_F] * touches).any()
+
+
 def test_held_back_cells_are_tested_on_open_ones_alone():
     train, evaluated = table(5, 6)
     is_open = np.random.default_rng(3).random(len(train)) < 0.7
@@ -283,6 +300,21 @@ def test_every_pair_needs_a_third_party():
     train, evaluated = zip(*combinations(range(3), 2), strict=True)
     with pytest.raises(StatsInputError, match=r"found none in 3 of 3 folds"):
         leave_two_contexts_out(train, evaluated)
+
+
+@pytest.mark.parametrize(
+    ("touch", "message"),
+    [
+        (np.ones((1, 5), dtype=bool), "too few contexts to choose"),
+        (np.zeros((0, 5), dtype=bool), "found none in 2 of 2"),
+        (np.ones((3, 4), dtype=bool), r"blocks x 5 cells, found \(3, 4\)"),
+        (np.ones(5, dtype=bool), "blocks x 5 cells"),
+    ],
+    ids=["everything touched", "no block", "other cells", "no table"],
+)
+def test_without_an_inner_fold_nothing_can_be_chosen(touch, message):
+    with pytest.raises(StatsInputError, match=message):
+        inner_folds(np.ones((2, 5)), touch)
 
 
 def test_no_folds_cannot_be_stacked():
