@@ -300,10 +300,12 @@ def _resolution_note(tensor: Tensor) -> str:
 
 
 def _scoring_note(tensor: Tensor) -> str:
-    cells = _open(tensor)
-    n_sealed = len(tensor["cells"]) - len(cells)
+    """The diagonal is never scored: it carries the manipulation check."""
+    unsealed = _open(tensor)
+    cells = [cell for cell in unsealed if cell["train"] != cell["eval"]]
+    n_sealed = len(tensor["cells"]) - len(unsealed)
     later = f" The {n_sealed} sealed ones wait for the final test." if n_sealed else ""
-    which = "open cells" if n_sealed else "cells"
+    which = "open cells off the diagonal" if n_sealed else "cells off the diagonal"
     out = [cell for cell in cells if not cell["scored"]]
     if not out:
         return f"All {len(cells)} {which} take part in scoring.{later}"

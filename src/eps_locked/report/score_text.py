@@ -48,7 +48,8 @@ def final_text(scores: Scores) -> str:
     level = percent(scores["settings"]["confidence_level"])
     lines = [
         f"{scores['label']}; lines fitted on open cells, judged on sealed ones; {level} intervals",
-        "open R2: the same fit on the cells it was made from, two contexts out.",
+        "open R2: the same fit on the cells it was made from, two contexts out. *: simulated",
+        "coverage not reached at a design of this size.",
     ]
     for group in groups(scores):
         held_back = group["cells"]["held_back"]
