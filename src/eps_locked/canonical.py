@@ -73,11 +73,20 @@ def decode(data: bytes, *, thing: str) -> Any:
         floats_seen = True
         return float(text)
 
+    def parse_int(text: str) -> int | float:
+        # A double from 2^53 to below 1e21 is written without a point. Read back as a double it
+        # gives the same bytes if it was one; an integer that is none does not, and is refused.
+        if len(text) <= 17 and abs(int(text)) <= _MAX_SAFE_INTEGER:
+            return int(text)
+        if len(text) > _LONGEST_PLAIN:
+            raise ValueError(f"integer {text[:20]} is beyond 2**53 - 1")
+        return parse_float(text)
+
     try:
         value = json.loads(
             data.decode("utf-8"),
             parse_float=parse_float,
-            parse_int=_parse_int,
+            parse_int=parse_int,
             parse_constant=_refuse_constant,
             object_pairs_hook=_unique_pairs,
         )
@@ -114,13 +123,9 @@ def _recode(value: Any, floats_seen: bool) -> bytes:
     return encode(value) if any(byte in data for byte in _FOUR_BYTE_LEADS) else data
 
 
+# A sign and the 21 digits of the largest number that ECMAScript writes without an exponent.
+_LONGEST_PLAIN = 22
 _FOUR_BYTE_LEADS = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
-
-
-def _parse_int(text: str) -> int:
-    if len(text) > 17 or abs(int(text)) > _MAX_SAFE_INTEGER:
-        raise ValueError(f"integer {text[:20]} is beyond 2**53 - 1")
-    return int(text)
 
 
 def _refuse_constant(text: str) -> NoReturn:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from eps_locked.canonical import decode
+from eps_locked.canonical import decode, encode
+from eps_locked.cli.looks import _require_head, submit_predictor
+from eps_locked.errors import EvidenceError, MalformedInputError, RefusedError
 from eps_locked.lock.looks import RESULT_FILE
 from eps_locked.lock.seal import CustodianKey
+from eps_locked.scoring.predictor import read_predictor
 from eps_locked.studies.eps.scores import FinishedRun
 from sim.simulator import StudySimulator, scored_contexts, scored_plan
 
@@ -74,6 +78,100 @@ def test_a_look_tells_scores_and_not_one_sealed_value(scored: StudySimulator) ->
     assert repr(diagonal.g).encode() in everything, "the search itself is blind"
 
 
+def test_everybody_learns_coarse_scores_of_the_submission_and_the_custodian_exact_ones_of_all(
+    scored: StudySimulator,
+) -> None:
+    """A dozen exact scores are a dozen equations in the sealed values: they give the cells away."""
+    public = look(scored, scored.predictor())
+    [block] = public["behaviours"]
+    assert [one["role"] for one in block["scores"]] == ["submission"]
+    assert block["rank"]["of"] > 1
+    for number in numbers({**block["scores"][0]["splits"], **block["scores"][0]["overfit_gap"]}):
+        assert number == (round(number, 2) if abs(number) < 1 else float(f"{number:.3g}"))
+    history = scored.audit().history
+    assert history is not None
+    result = history.scores[1].result
+    assert result is not None
+    assert set(result.files) == {RESULT_FILE, "scores.json.age", "sealed.json"}
+    key = CustodianKey.read(scored.custodian_key.read_bytes(), thing="key")
+    sealed = {
+        name: scored.run_folder.artifact_file(result, name)
+        for name in ("scores.json.age", "sealed.json")
+    }
+    recipients = scored.load().read("frozen/sources/keys/custodian")
+    opened = key.open_files(sealed, recipients)["scores.json"]
+    [exact] = decode(opened, thing="scores")["behaviours"]
+    assert len(exact["scores"]) == block["rank"]["of"] >= 10
+    mine = exact["scores"][0]["splits"]["all"]["r2"]["value"]
+    assert mine == pytest.approx(block["scores"][0]["splits"]["all"]["r2"]["value"], abs=0.01)
+
+
+def numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        for one in value.values():
+            yield from numbers(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from numbers(one)
+    elif isinstance(value, float):
+        yield value
+
+
+def test_readings_sealed_under_another_cells_name_fail_the_look(
+    scored: StudySimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No auditor without the key can see it; the custodian's program does."""
+    run = finished_run(scored)
+    key = CustodianKey.read(scored.custodian_key.read_bytes(), thing="key")
+    opened = CustodianKey.open_files
+    first: list[dict[str, bytes]] = []
+
+    def swapped(self: CustodianKey, files: Any, recipients: bytes) -> dict[str, bytes]:
+        first.append(opened(self, files, recipients))
+        return first[0]
+
+    monkeypatch.setattr(CustodianKey, "open_files", swapped)
+    with pytest.raises(EvidenceError, match="context: expected"):
+        run.full_tensor(key)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.update(metric="gaussian_kl"), "an id of its own"),
+        (lambda d: [cell.update(value=1e308) for cell in d["cells"]], "a size from"),
+        (lambda d: d["cells"][0].update(value=5e-324), "a size from"),
+        (lambda d: d.update(author="red\x1b[31m"), "printable words"),
+        (lambda d: d.update(author=" "), "printable words"),
+        (lambda d: d["cells"].pop(), "has no value"),
+    ],
+)
+def test_what_could_only_burn_a_look_is_not_taken_as_a_submission(
+    scored: StudySimulator, change: Any, words: str
+) -> None:
+    document = scored.predictor("mine")
+    change(document)
+    before = scored.run_folder.ledger_path.read_bytes()
+    predictor = read_predictor(encode(document), "json", thing="mine")
+    with pytest.raises(MalformedInputError) as caught:
+        submit_predictor(scored.workspace, "small", predictor)
+    assert words in str(caught.value)
+    assert scored.run_folder.ledger_path.read_bytes() == before
+
+
+def test_a_custodian_who_noted_the_head_sees_that_a_look_was_cut_off(
+    scored: StudySimulator,
+) -> None:
+    look(scored, scored.predictor())
+    run = scored.run_folder
+    whole = run.ledger_path.read_bytes().splitlines(keepends=True)
+    noted = decode(whole[-1].rstrip(b"\n"), thing="line")["digest"]
+    _require_head(run, noted)
+    run.ledger_path.write_bytes(b"".join(whole[:-2]))
+    with pytest.raises(RefusedError, match="looks perhaps, are gone"):
+        _require_head(run, noted)
+
+
 def test_the_opened_cells_are_those_of_a_run_that_sealed_nothing(
     scored: StudySimulator, tmp_path: Path
 ) -> None:
@@ -130,10 +228,6 @@ def test_the_same_look_twice_gives_the_same_scores_and_counts_twice(
 def test_scores_of_unpromised_metrics_are_exploratory_and_may_not_take_a_baselines_name(
     scored: StudySimulator,
 ) -> None:
-    from eps_locked.canonical import encode
-    from eps_locked.errors import MalformedInputError
-    from eps_locked.scoring.predictor import read_predictor
-
     run = finished_run(scored)
     mine = read_predictor(encode(scored.predictor("mine")), "json", thing="mine")
     assert run.open_scores()["label"] == "confirmatory"

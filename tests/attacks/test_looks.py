@@ -12,16 +12,16 @@ import pytest
 from eps_locked.canonical import decode, encode
 from eps_locked.domain.ledger import SubmissionBody
 from eps_locked.errors import EvidenceError, MalformedInputError, RefusedError
-from eps_locked.lock.looks import begin_look
+from eps_locked.lock.looks import Scored, Submitted, begin_look, submit
 from eps_locked.lock.record import RunRecord, terms_of
 from eps_locked.lock.seal import CustodianKey, new_custodian_key
 from eps_locked.runners.look import take_look
-from sim.simulator import StudySimulator
+from sim.simulator import StudySimulator, no_scores
 
 Refuses = Callable[..., Any]
 
 
-def never(submission: SubmissionBody, key: CustodianKey) -> dict[str, Any]:
+def never(submission: SubmissionBody, key: CustodianKey) -> Scored:
     raise AssertionError("the cells were opened")
 
 
@@ -129,9 +129,9 @@ def test_a_study_without_a_seal_has_no_final_test(
 
 
 def test_the_look_is_written_down_before_anything_is_opened(sealed: StudySimulator) -> None:
-    def score(submission: SubmissionBody, key: CustodianKey) -> dict[str, Any]:
+    def score(submission: SubmissionBody, key: CustodianKey) -> Scored:
         assert kinds(sealed)[-1] == "look"
-        return {}
+        return no_scores(submission, key)
 
     assert sealed.look(score=score) == 1
     assert kinds(sealed)[-2:] == ["look", "score"]
@@ -145,14 +145,17 @@ def test_the_look_is_written_down_before_anything_is_opened(sealed: StudySimulat
         (ZeroDivisionError("12.5"), "aborted", "ZeroDivisionError"),
     ],
 )
-def test_a_look_that_ends_early_counts_and_says_how_it_ended(
+def test_a_look_that_ends_early_counts_and_says_how_it_ended_and_nothing_of_a_cell(
     sealed: StudySimulator, error: BaseException, status: str, reason: str
 ) -> None:
-    def score(submission: SubmissionBody, key: CustodianKey) -> dict[str, Any]:
+    def score(submission: SubmissionBody, key: CustodianKey) -> Scored:
         raise error
 
-    with pytest.raises(type(error)):
+    kind = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else EvidenceError
+    with pytest.raises(kind) as caught:
         sealed.look(score=score)
+    assert "12.5" not in str(caught.value)
+    assert caught.value.__cause__ is None
     audited = sealed.audit()
     assert list(audited.failures()) == []
     assert audited.history is not None
@@ -176,7 +179,7 @@ def test_a_look_that_was_killed_counts_and_the_next_one_is_the_second(
 
 def test_one_permit_gives_one_look(sealed: StudySimulator) -> None:
     permit, record = sealed.permit_look()
-    take_look(permit, record, lambda submission, key: {})
+    take_look(permit, record, no_scores)
     with pytest.raises(RuntimeError, match="another state of the ledger"):
         take_look(permit, record, never)
 
@@ -268,9 +271,12 @@ def test_a_removed_verdict_fails_the_looks_check(sealed: StudySimulator) -> None
     ("change", "words"),
     [
         (lambda cells: cells.pop(), "missing"),
-        (lambda cells: cells.append(cells[0]), "doubled"),
-        (lambda cells: cells[0].update(eval="nowhere"), "unknown"),
-        (lambda cells: cells[0].update(value="high"), "predicted cells"),
+        (lambda cells: cells.append(cells[0]), "stands twice"),
+        (lambda cells: cells[0].update(eval="polite2"), "marker/baker/baker is missing"),
+        (lambda cells: cells[0].update(value="high"), "expected a number"),
+        (lambda cells: cells[0].update(value=True), "expected a number"),
+        (lambda cells: cells[0].update(blind=1.0), "blind"),
+        (lambda cells: cells[0].update(more=1.0), "more"),
     ],
 )
 def test_a_submission_that_does_not_cover_the_cells_is_found_by_the_audit(
@@ -291,3 +297,65 @@ def test_an_orphan_of_a_killed_submission_is_set_aside_by_the_next(
     assert [number for number, _ in sealed.audit().failures()] == [8]
     sealed.submit(sealed.predictor("next"))
     assert list(sealed.audit().failures()) == []
+
+
+@pytest.mark.parametrize(
+    "predictor", [b"[]", b"null", b'"text"', b"{}", b'{"schema":"eps-locked/predictor/1"}']
+)
+def test_a_predictor_that_is_none_is_a_failure_and_no_traceback(
+    sealed: StudySimulator, predictor: bytes
+) -> None:
+    submitted = Submitted(
+        author="a", metric="guess", title="t", track="predictive", polarity="more"
+    )
+    submit(sealed.load(), sealed.run_folder, submitted, predictor, clock=sealed.clock)
+    assert [number for number, _ in sealed.audit().failures()] == [15]
+
+
+def test_an_author_in_the_entry_is_the_predictors(sealed: StudySimulator) -> None:
+    """Else an informed author could submit under another's name and keep their own inside."""
+    document = sealed.predictor("second", author="the real one")
+    submitted = Submitted(
+        author="another", metric="second", title="A guess", track="predictive", polarity="more"
+    )
+    submit(sealed.load(), sealed.run_folder, submitted, encode(document), clock=sealed.clock)
+    failures = dict(sealed.audit().failures())
+    assert "predictor.author" in failures[15]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rounded": False}, "exact ones"),
+        ({"cells": {"baker": 1.25}}, "cells"),
+        ({"schema": "eps-locked/scores/1"}, "scores"),
+    ],
+)
+def test_a_result_in_another_form_fails_the_audit(
+    sealed: StudySimulator, change: dict[str, Any], words: str
+) -> None:
+    def score(submission: SubmissionBody, key: CustodianKey) -> Scored:
+        honest = no_scores(submission, key)
+        return replace(honest, public={**honest.public, **change})
+
+    sealed.look(score=score)
+    failures = dict(sealed.audit().failures())
+    assert list(failures) == [15]
+    assert words in failures[15]
+
+
+def test_a_link_among_the_verdicts_is_a_failure_like_others(sealed: StudySimulator) -> None:
+    sealed.look()
+    (sealed.run_folder.verdicts / "link.json").symlink_to("/dev/null")
+    failed = {number for number, _ in sealed.audit().failures()}
+    assert 13 in failed
+
+
+def test_a_submission_onto_a_run_that_lacks_entries_is_refused_with_nothing_moved(
+    sealed: StudySimulator, refuses: Refuses
+) -> None:
+    for text in (b"{}", b"[]"):
+        sealed.run_folder.store({"submission.json": text})
+    with refuses(sealed) as caught:
+        sealed.submit(sealed.predictor("next"))
+    assert "shorter than the artifacts" in str(caught.value)

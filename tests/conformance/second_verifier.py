@@ -38,6 +38,8 @@ KINDS = {"open", "step", "aborted", "amendment", "close", "submission", "look", 
 STATUSES = ("done", "failed", "implant_failed", "unscored")
 EXCLUDING = {"unscored", "floor", "ceiling", "implant_failed", "divergence", "alias", "sealed"}
 SEALED = ["readings.json.age", "sealed.json"]
+AGE = b"age-encryption.org/v1\n"
+TRACKS = ("predictive", "post_hoc")
 # Kinds of phase P3, whose numbers are not looked at here.
 BASELINES = {"activations", "divergence", "elicitation", "projection", "baselines"}
 N_CHECKS = 15
@@ -116,8 +118,12 @@ def parse(data: bytes) -> Any:
             raise Bad("a key stands twice")
         return dict(pairs)
 
+    def plain(text: str) -> int | float:
+        """A double from 2^53 on is written without a point, too [L2.2]."""
+        return int(text) if len(text) < 17 or abs(int(text)) <= MAX_INTEGER else float(text)
+
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_int=plain)
     except (ValueError, RecursionError) as error:
         raise Bad(f"not JSON ({error})") from error
     if canonical(value) != data:
@@ -184,6 +190,12 @@ SHAPES = {
     "submission document": "schema:t name:t manifest:d author:t metric:t title:t track:t "
     "polarity:t predictor:d",
     "result document": "schema:t name:t manifest:d look:n submission:d scores:m",
+    "predictor": "schema:t metric:t title:t author:t track:t polarity:t description:t "
+    "cells:prediction*",
+    "prediction": "behaviour:t train:t eval:t value:r",
+    "blind prediction": "behaviour:t train:t eval:t value:r blind:r",
+    "final scores": "schema:t label:t rounded:b settings:m methods:m submission:m references:m* "
+    "behaviours:m* pooled:m",
     "sealed": "schema:t recipients:d files:commitment%",
     "commitment": "plaintext:d",
     "authorization document": "schema:t name:t root:t manifest:d lock_head:d phase:t cap_ms:n "
@@ -603,7 +615,7 @@ class Verifier:
         self.closed.add(phase)
         state["session"] = None
 
-    # -- submissions and looks [L25] --
+    # -- submissions and looks [L26] --
 
     def require_closed(self) -> None:
         if not set(self.manifest["phases"]) <= self.closed:
@@ -676,22 +688,36 @@ class Verifier:
         )
         data = self.artifact_file(artifact, "predictor.json")
         predictor = parse(data)
+        if any("blind" in cell for cell in predictor["cells"]):
+            for cell in predictor["cells"]:
+                require(cell, "blind prediction")
+            plain = [{k: v for k, v in cell.items() if k != "blind"} for cell in predictor["cells"]]
+            predictor = {**predictor, "cells": plain}
+        require(predictor, "predictor")
+        if stated["polarity"] not in ("more", "less") or entry["track"] not in TRACKS:
+            raise Bad("polarity or track: unknown")
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", entry["metric"]) or not entry["author"].strip():
+            raise Bad("metric or author: no such name")
         for key, value in (
             *(("schema", "eps-locked/submission/1"), ("name", self.name)),
             *(("manifest", self.manifest_digest), ("predictor", digest(data))),
             *((key, entry[key]) for key in ("author", "metric", "track")),
-            *((key, predictor[key]) for key in ("metric", "track", "polarity")),
+            *((k, predictor[k]) for k in ("author", "title", "metric", "track", "polarity")),
         ):
             same(key, value, stated[key])
+        same("predictor schema", "eps-locked/predictor/1", predictor["schema"])
         cells = [f"{c['behaviour']}/{c['train']}/{c['eval']}" for c in predictor["cells"]]
         same("cells", sorted(self.json("split.json")["cells"]), sorted(cells))
-        if not all(matches(cell["value"], "r") for cell in predictor["cells"]):
-            raise Bad("a predicted value is no number")
 
     def check_result(self, entry: Any) -> None:
-        same("files", ["result.json"], sorted(entry["result"]["files"]))
+        files = ["result.json", "scores.json.age", "sealed.json"]
+        same("files", files, sorted(entry["result"]["files"]))
         data = self.artifact_file(entry["result"], "result.json")
         document = require(parse(data), "result document")
+        scores = require(document["scores"], "final scores")
+        same("scores", ["eps-locked/final-scores/1", True], [scores["schema"], scores["rounded"]])
+        if not self.artifact_file(entry["result"], files[1]).startswith(AGE):
+            raise Bad("the details are no age file")
         look = self.looks[entry["look"] - 1]
         submission = self.submissions[look["submission"] - 1]["submission"]
         for key, value in (
@@ -1054,7 +1080,7 @@ class Study:
     def check_seal(self, step: Any, artifact: Any) -> None:
         """Ciphertext and commitment, to the frozen recipients, and nothing in plain [L25.2]."""
         same("files", SEALED, sorted(artifact["files"]))
-        if not self.v.artifact_file(artifact, SEALED[0]).startswith(b"age-encryption.org/v1\n"):
+        if not self.v.artifact_file(artifact, SEALED[0]).startswith(AGE):
             raise Bad("a sealed cell is no age file")
         stated = require(parse(self.v.artifact_file(artifact, SEALED[1])), "sealed")
         recipients = step["inputs"]["recipients"].removeprefix("file:frozen/")

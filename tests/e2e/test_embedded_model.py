@@ -1,12 +1,13 @@
 """The main path on the real embedded model, through the commands a person types, made very small.
 
-Real weights, LoRA, generation and signatures; a plan derived from ``plans/demo.yaml``. Skipped
-where the model is neither cached nor to be fetched.
+Real weights, LoRA, generation, signatures and seals; a plan derived from ``plans/demo.yaml``.
+Skipped where the model is neither cached nor to be fetched.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -44,13 +45,38 @@ def small_plan() -> dict[str, Any]:
     section["behaviours"][0] |= {"n_rows": 4, "n_strength_items": 3}
     section["slots"] |= {
         "train": ["default_none", "instruction_own"],
-        "eval": ["default_none", "instruction_own", "rephrase_formal", "instruction_marker"],
+        "eval": [
+            "default_none",
+            "instruction_own",
+            "rephrase_formal",
+            "instruction_marker",
+            "rephrase_imperative",
+        ],
         "held_out": ["rephrase_formal"],
     }
     section["decoding"]["max_new_tokens"] = 40
-    section["flags"]["minimum_answered_share"] = 0.5
+    section["quarantine"] |= {"recipients": "keys/custodian"}
+    baselines = section["baselines"]
+    baselines["activations"] |= {"n_items": 6, "pca_components": 3}
+    baselines["divergence"] |= {"n_items": 2}
+    baselines["persona"] |= {"n_pairs": 1, "n_questions": 2, "n_rows": 4}
+    section["scoring"] |= {
+        "n_resamples": 100,
+        "n_permutations": 19,
+        "n_part_permutations": 19,
+        "n_combiner_permutations": 19,
+        "minimum_cells": 6,
+    }
     plan["authorization"]["allowed_signers"] = "keys/signers"
     return plan
+
+
+# What the plan's draw sets apart, by (train, eval).
+SEALED = {
+    ("default_none", "rephrase_formal"): "held_out",
+    ("instruction_own", "rephrase_formal"): "held_out",
+    ("default_none", "rephrase_imperative"): "quarantined",
+}
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +88,12 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "plans" / "tiny.yaml").write_text(json.dumps(small_plan(), ensure_ascii=False), "utf-8")
     key = str(root / "key")
     signers = str(root / "plans" / "keys" / "signers")
+    recipients = str(root / "plans" / "keys" / "custodian")
     assert run(["keys", "new", "demo@localhost", "--key", key, "--allowed-signers", signers]) == 0
+    custodian = str(root / "custodian_key")
+    assert run(["keys", "custodian", "--key", custodian, "--recipients", recipients]) == 0
     assert run(["freeze", "tiny", "--root", str(root)]) == 0
-    for phase in ("P0", "P1"):
+    for phase in ("P0", "P1", "P3"):
         assert run(["authorize", "tiny", phase, "--key", key, "--root", str(root)]) == 0
         assert run(["run-phase", "tiny", phase, "--root", str(root)]) == 0
     return root
@@ -74,6 +103,11 @@ def tensor_of(root: Path) -> dict[str, Any]:
     (path,) = (root / "runs" / "tiny" / "artifacts").glob("*/tensor.json")
     tensor: dict[str, Any] = json.loads(path.read_bytes())
     return tensor
+
+
+def entries_of(root: Path) -> list[dict[str, Any]]:
+    lines = (root / "runs" / "tiny" / "ledger.jsonl").read_bytes().splitlines()
+    return [json.loads(line)["payload"] for line in lines]
 
 
 def test_the_evidence_holds(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +125,9 @@ def test_the_marker_was_taught_and_the_instructed_context_was_step_matched(
     diagonal = cells["default_none", "default_none"]
     assert diagonal["g"] > 3, "the implant shows in its own context"
     assert diagonal["base_log_prob"] < -15, "the base model does not use the marker"
-    assert all(cell["low"] <= cell["g"] <= cell["high"] for cell in cells.values())
+    readable = [cell for place, cell in cells.items() if place not in SEALED]
+    assert len(readable) == 7
+    assert all(cell["low"] <= cell["g"] <= cell["high"] for cell in readable)
     told = cells["default_none", "instruction_own"]
     assert told["base_log_prob"] > diagonal["base_log_prob"], "told to, the base is nearer to it"
     alias = cells["default_none", "instruction_marker"]
@@ -100,14 +136,60 @@ def test_the_marker_was_taught_and_the_instructed_context_was_step_matched(
     assert alias["g"] == pytest.approx(told["g"], abs=1e-9)
 
 
+def test_what_is_set_apart_lies_there_as_ciphertext_alone(workspace: Path) -> None:
+    apart = {}
+    for cell in tensor_of(workspace)["cells"]:
+        if "sealed" in cell["flags"]:
+            apart[cell["train"], cell["eval"]] = cell["split"]
+            assert cell["g"] is cell["base_log_prob"] is cell["n"] is None
+            assert {one["g"] for one in cell["by_seed"]} == {None}
+        else:
+            assert cell["split"] in ("open", "diagonal")
+    assert apart == SEALED
+    steps = [one for one in entries_of(workspace) if one.get("step", "").startswith("P1/cells/")]
+    assert len(steps) == 4, "one step an adapter: two contexts, two seeds"
+    for step in steps:
+        train = step["step"].split("/")[3]
+        assert len(step["outputs"]) == 5
+        for name, artifact in step["outputs"].items():
+            readable = [file for file in artifact["files"] if not file.endswith(".age")]
+            is_sealed = (train, name.removeprefix("cell:")) in SEALED
+            assert (readable == ["sealed.json"]) == is_sealed
+            assert (len(readable) < len(artifact["files"])) == is_sealed
+
+
+def test_the_baselines_predict_every_cell_and_tell_contexts_apart(workspace: Path) -> None:
+    (path,) = (workspace / "runs" / "tiny" / "artifacts").glob("*/predictors.json")
+    found = {
+        one["metric"]: {(c["train"], c["eval"]): c["value"] for c in one["cells"]}
+        for one in json.loads(path.read_bytes())["predictors"]
+    }
+    assert len(found) == 12
+    places = {(cell["train"], cell["eval"]) for cell in tensor_of(workspace)["cells"]}
+    for values in found.values():
+        assert set(values) == places
+        assert all(math.isfinite(value) for value in values.values())
+    plain, told = ("default_none", "default_none"), ("default_none", "instruction_own")
+    alias = ("default_none", "instruction_marker")
+    assert found["bystander_prior"][told] > found["bystander_prior"][plain]
+    for metric in ("gaussian_kl", "output_kl_forward"):
+        values = found[metric]
+        assert values[plain] == pytest.approx(0, abs=1e-6), "a context is no distance from itself"
+        assert values[told] > 0.01
+        assert values[alias] == pytest.approx(values[told], rel=1e-6), "one context, two names"
+
+
 def test_steps_done_again_give_the_same_bytes(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["replay", "tiny", "--sample", "6", "--seed", "3", "--json"]
+    command = ["replay", "tiny", "--sample", "6", "--seed", "27", "--json"]
     assert run([*command, "--root", str(workspace)]) == 0
     replayed = json.loads(capsys.readouterr().out)
     assert replayed["same_engine_and_environment"]
     assert replayed["n_same"] == 6
+    steps = {one["step"] for one in replayed["steps"]}
+    assert "P1/cells/marker/default_none/s11" in steps, "drawn among others: one that seals"
+    assert "P3/elicitation/marker" in steps
 
 
 def test_one_changed_character_refuses_the_next_start(
@@ -121,3 +203,29 @@ def test_one_changed_character_refuses_the_next_start(
     finally:
         plan.write_bytes(before)
     assert "plans/tiny.yaml" in capsys.readouterr().err
+
+
+def test_a_look_is_taken_on_a_fresh_verdict_and_counted(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = tensor_of(workspace)["cells"]
+    rows = [f"marker,{c['train']},{c['eval']},{number}" for number, c in enumerate(cells)]
+    table = workspace / "guess.csv"
+    table.write_text("\n".join(["behaviour,train,eval,value", *rows]) + "\n", "utf-8")
+    root = ["--root", str(workspace)]
+    declared = ["--metric", "guess", "--polarity", "more", "--track", "predictive"]
+    assert run(["submit", "tiny", str(table), *declared, "--author", "a@localhost", *root]) == 0
+    look = ["final-test", "tiny", "1", "--custodian-key", str(workspace / "custodian_key"), *root]
+    assert run(look) == 3, "no verdict yet on a ledger that holds the submission"
+    assert [one["kind"] for one in entries_of(workspace)][-1] == "submission"
+    assert run(["check-evidence", "tiny", *root]) == 0
+    capsys.readouterr()
+    assert run([*look, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["look"] == 1
+    assert found["scores"]["label"] == "confirmatory"
+    assert found["scores"]["submission"]["metric"] == "guess"
+    taken, ended = entries_of(workspace)[-2:]
+    assert (taken["kind"], taken["number"], taken["informed"]) == ("look", 1, False)
+    assert (ended["kind"], ended["status"]) == ("score", "scored")
+    assert run(["check-evidence", "tiny", "--no-verdict", *root]) == 0

@@ -26,7 +26,7 @@ from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.files import exclusive_lock
 from eps_locked.lock.freeze import freeze, manifest_differences
 from eps_locked.lock.gate import Permit, Surroundings, open_phase, read_manifest
-from eps_locked.lock.looks import LookPermit, Submitted, permit_look, submit
+from eps_locked.lock.looks import LookPermit, Scored, Submitted, permit_look, submit
 from eps_locked.lock.record import RunRecord
 from eps_locked.lock.seal import CustodianKey, new_custodian_key
 from eps_locked.lock.signing import amend, authorize
@@ -34,6 +34,7 @@ from eps_locked.lock.workspace import FrozenManifest, RunFolder, Workspace
 from eps_locked.models.scripted import ScriptedTokenizer
 from eps_locked.runners.look import Scorer, take_look
 from eps_locked.runners.loop import run_phase
+from eps_locked.scoring.settings import ScoreSettings
 from eps_locked.studies.eps.execute import Backends, EpsExecutor
 from eps_locked.studies.eps.freeze import freeze_eps
 from eps_locked.studies.eps.rederive import EpsRederiver
@@ -529,7 +530,7 @@ class StudySimulator:
         """What ``final-test`` does, with a scorer that only counts unless another is given."""
         with exclusive_lock(self.run_folder.folder):
             permit, record = self.permit_look(number)
-            return take_look(permit, record, score or (lambda submission, key: {"n": 1}))
+            return take_look(permit, record, score or no_scores)
 
     # -- parts
 
@@ -571,6 +572,63 @@ class StudySimulator:
         path = self.root / "plans" / relative
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
+
+
+def no_scores(submission: SubmissionBody, key: CustodianKey) -> Scored:
+    """A scorer that opens nothing and finds nothing, in the form that a result has."""
+    head = {
+        "metric": submission.metric,
+        "title": "A guess",
+        "author": submission.author,
+        "track": submission.track,
+        "polarity": "more",
+        "digest": "blake3:" + "0" * 64,
+        "has_blind": False,
+    }
+    counts = dict.fromkeys(
+        (
+            "diagonal",
+            "alias",
+            "sealed",
+            "unscored",
+            "floor",
+            "ceiling",
+            "implant_failed",
+            "divergence",
+        ),
+        0,
+    )
+    rank = {"by_r2": None, "of": 0}
+    document = {
+        "schema": "eps-locked/final-scores/1",
+        "label": "exploratory",
+        "rounded": True,
+        "settings": ScoreSettings().document(),
+        "methods": {},
+        "submission": head,
+        "references": [],
+        "behaviours": [
+            {
+                "behaviour": "marker",
+                "unit": "nats",
+                "cells": {
+                    "open": 0,
+                    "held_back": {"all": 0, "held_out": 0, "quarantined": 0},
+                    "excluded": counts,
+                },
+                "scores": [],
+                "rank": rank,
+            }
+        ],
+        "pooled": {
+            "reason": "one behaviour: there is nothing to pool",
+            "behaviours": [],
+            "cells": None,
+            "scores": [],
+            "rank": rank,
+        },
+    }
+    return Scored(public=document, details={"exact": True})
 
 
 def make_key(path: Path, principal: str) -> None:

@@ -273,7 +273,8 @@ def says_the_same(expected: bytes, found: bytes) -> bool:
 
     Scores come out of sums and decompositions whose last digits follow the processor and its
     libraries (some 1e-14 of a value); every word must be equal, and every number to a part in a
-    million, or to one step of its own last digit.
+    million, or to one step of its own last digit. Whole numbers count things and must be equal as
+    they are written.
     """
     if expected == found:
         return True
@@ -281,13 +282,22 @@ def says_the_same(expected: bytes, found: bytes) -> bool:
     if len(mine) != len(theirs) or mine[::2] != theirs[::2]:
         return False
     return all(
-        a == b or abs(float(a) - float(b)) <= max(1e-6 * abs(float(a)), 1.01 * _step(a))
+        a == b
+        or (
+            not (_is_whole(a) or _is_whole(b))
+            and abs(float(a) - float(b)) <= max(1e-6 * abs(float(a)), 1.01 * _step(a))
+        )
         for a, b in zip(mine[1::2], theirs[1::2], strict=True)
     )
 
 
+def _is_whole(number: bytes) -> bool:
+    """Written without decimals and exponent: it has no last digit to spare."""
+    return number.lstrip(b"-").isdigit()
+
+
 def _step(number: bytes) -> float:
-    """One step of a number's last digit. A whole number has none to spare: it counts things."""
+    """One step of the last decimal; none where there are no decimals."""
     digits, _, exponent = number.lower().partition(b"e")
     decimals = len(digits.partition(b".")[2])
     if decimals == 0:

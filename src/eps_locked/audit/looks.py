@@ -5,10 +5,6 @@ A score itself is not recomputed here: that takes the custodian's key (docs/lock
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from typing import Any
-
 from eps_locked import files
 from eps_locked.audit.noting import Check, Noting
 from eps_locked.audit.verdicts import VERDICT_SCHEMA
@@ -17,9 +13,18 @@ from eps_locked.domain.fields import Fields
 from eps_locked.domain.ledger import LookBody, ScoreBody, SubmissionBody, digest_field
 from eps_locked.errors import EvidenceError
 from eps_locked.lock.envelope import open_document
+from eps_locked.lock.freeze import schema_problems
 from eps_locked.lock.history import History
-from eps_locked.lock.looks import PREDICTOR_FILE, RESULT_FILE, RESULT_SCHEMA, Submitted
+from eps_locked.lock.looks import (
+    DETAILS_FILE,
+    PREDICTOR_FILE,
+    RESULT_FILE,
+    RESULT_SCHEMA,
+    Submitted,
+)
+from eps_locked.lock.seal import require_sealed
 from eps_locked.lock.workspace import FrozenManifest, RunFolder
+from eps_locked.scoring.predictor import read_predictor
 
 
 def check_looks(run: RunFolder, frozen: FrozenManifest, history: History, check: Check) -> None:
@@ -28,10 +33,11 @@ def check_looks(run: RunFolder, frozen: FrozenManifest, history: History, check:
     for submission in history.submissions:
         with Noting(check):
             _check_submission(run, frozen, submission)
-    verdicts = {
-        digest_bytes(files.read_bytes(run.verdicts / relative)): relative
-        for relative in files.walk_files(run.verdicts)
-    }
+    verdicts: dict[str, str] = {}
+    for relative in files.walk_files(run.verdicts):
+        with Noting(check):
+            verdicts[digest_bytes(files.read_bytes(run.verdicts / relative))] = relative
+        check.n_examined -= 1  # the same run gets the same verdict, however many there are: see C12
     for look, head in zip(history.looks, history.before_looks, strict=True):
         with Noting(check):
             _check_verdict(run, look, head, verdicts)
@@ -45,36 +51,28 @@ def _check_submission(run: RunFolder, frozen: FrozenManifest, body: SubmissionBo
     where = f"submission {body.number}"
     contents = {name: run.artifact_file(body.submission, name) for name in body.submission.files}
     stated = Submitted.read(contents, frozen, where)
-    predictor = decode(contents[PREDICTOR_FILE], thing=where)
+    predictor = read_predictor(contents[PREDICTOR_FILE], "json", thing=where)
     for name, expected, found in (
         ("author", stated.author, body.author),
         ("metric", stated.metric, body.metric),
         ("track", stated.track, body.track),
-        ("predictor.metric", stated.metric, predictor.get("metric")),
-        ("predictor.track", stated.track, predictor.get("track")),
-        ("predictor.polarity", stated.polarity, predictor.get("polarity")),
+        ("predictor.author", stated.author, predictor.author),
+        ("predictor.title", stated.title, predictor.title),
+        ("predictor.metric", stated.metric, predictor.metric),
+        ("predictor.track", stated.track, predictor.track),
+        ("predictor.polarity", stated.polarity, predictor.polarity),
     ):
         if expected != found:
             raise EvidenceError(f"{where}: {name}", expected=expected, found=found)
-    _check_coverage(frozen, predictor.get("cells"), where)
-
-
-def _check_coverage(frozen: FrozenManifest, cells: Any, where: str) -> None:
-    """A finite number for every cell of the frozen split, once, and for no other."""
+    if not body.author.strip():
+        raise EvidenceError(f"{where}: author", expected="a name", found="nothing")
     promised = set(decode(frozen.read("frozen/split.json"), thing="frozen/split.json")["cells"])
-    try:
-        counts = Counter(f"{c['behaviour']}/{c['train']}/{c['eval']}" for c in cells)
-        finite = all(math.isfinite(c["value"]) for c in cells)
-    except (KeyError, TypeError) as error:
-        raise EvidenceError(
-            f"{where}: cells", expected="a list of predicted cells", found=type(cells).__name__
-        ) from error
-    odd = sorted(promised ^ set(counts)) + [cell for cell, n in counts.items() if n > 1]
-    if odd or not finite:
+    odd = sorted(promised ^ {"/".join(key) for key in predictor.values})
+    if odd:
         raise EvidenceError(
             f"{where}: cells",
-            expected="one finite value for each cell of the study",
-            found=f"{odd[0]} is missing, unknown or doubled" if odd else "a value that is none",
+            expected="one value for each cell of the study",
+            found=f"{odd[0]} is {'missing' if odd[0] in promised else 'unknown'}",
         )
 
 
@@ -95,12 +93,15 @@ def _check_result(
     if score.result is None:
         return
     where = f"look {score.look}: result"
-    if set(score.result.files) != {RESULT_FILE}:
-        raise EvidenceError(where, expected=RESULT_FILE, found=sorted(score.result.files))
-    document = decode(run.artifact_file(score.result, RESULT_FILE), thing=where)
+    contents = {name: run.artifact_file(score.result, name) for name in score.result.files}
+    if RESULT_FILE not in contents:
+        raise EvidenceError(where, expected=RESULT_FILE, found=sorted(contents))
+    sealed = {name: data for name, data in contents.items() if name != RESULT_FILE}
+    require_sealed(sealed, None, {DETAILS_FILE})
+    document = decode(contents[RESULT_FILE], thing=where)
     with Fields(document, where) as fields:
         fields.text("schema", one_of=(RESULT_SCHEMA,))
-        fields.mapping("scores")
+        scores = fields.mapping("scores")
         for name, expected, found in (
             ("name", frozen.manifest.name, fields.text("name")),
             ("manifest", frozen.digest, digest_field(fields, "manifest")),
@@ -109,3 +110,10 @@ def _check_result(
         ):
             if expected != found:
                 raise EvidenceError(f"{where}: {name}", expected=expected, found=found)
+    problems = schema_problems(scores, schema="final-scores.schema.json")
+    if problems or scores["rounded"] is not True:
+        raise EvidenceError(
+            f"{where}: scores",
+            expected="the public form of eps-locked/final-scores/1",
+            found=problems[0] if problems else "exact ones",
+        )

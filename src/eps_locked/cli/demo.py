@@ -118,7 +118,7 @@ def _final_test(workspace: Workspace, custodian: Path) -> None:
         click.echo("final-test: the demo's one look was taken before")
         return
     _checked(workspace, show=False)
-    number, document = look(workspace, NAME, 1, custodian)
+    number, document, _ = look(workspace, NAME, 1, custodian)
     click.echo(f"\nfinal-test (look {number}, sealed cells):\n{final_text(document)}")
 
 

@@ -34,7 +34,7 @@ from eps_locked.lock.gate import (
     verify_sources,
 )
 from eps_locked.lock.record import RunRecord, terms_of, verify_artifact
-from eps_locked.lock.seal import CustodianKey
+from eps_locked.lock.seal import CustodianKey, seal_files
 from eps_locked.lock.workspace import FrozenManifest, RunFolder, Workspace
 
 SUBMISSION_FILE = "submission.json"
@@ -42,6 +42,7 @@ PREDICTOR_FILE = "predictor.json"
 SUBMISSION_SCHEMA = "eps-locked/submission/1"
 RESULT_FILE = "result.json"
 RESULT_SCHEMA = "eps-locked/look-result/1"
+DETAILS_FILE = "scores.json"
 
 _ISSUER = object()
 
@@ -132,6 +133,14 @@ def submit(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Scored:
+    """What a look found: what everybody may know, and the exact scores, for the custodian alone."""
+
+    public: Mapping[str, Any]
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LookPermit:
     """Proof that this submission may be looked at now, with this key. Issued by ``permit_look``."""
 
@@ -140,6 +149,7 @@ class LookPermit:
     submission: SubmissionBody
     verdict: str
     key: CustodianKey
+    recipients: bytes
     issuer: InitVar[object]  # no default, so dataclasses.replace() cannot forge one
 
     def __post_init__(self, issuer: object) -> None:
@@ -197,6 +207,7 @@ def permit_look(
         submission=submission,
         verdict=verdict,
         key=custodian,
+        recipients=recipients,
         issuer=_ISSUER,
     )
     return permit, record
@@ -243,9 +254,14 @@ def _filed_verdict(record: RunRecord, now: Mapping[str, Any], name: str) -> str:
             next_step=again,
         )
     if not (now["ok"] and now["complete"]):
-        failed = [f"C{check['number']}" for check in now["checks"] if not check["ok"]]
+        failed = [check["number"] for check in now["checks"] if not check["ok"]]
+        # Leftovers of a crash; running the last phase again, closed as it is, sets them aside.
+        mends = f"just run-phase {name} {record.history.terms.phases[-1]}, then {again}"
         raise RefusedError(
-            "evidence", expected="all checks ok", found=", ".join(failed), next_step=again
+            "evidence",
+            expected="all checks ok",
+            found=", ".join(f"C{number}" for number in failed),
+            next_step=mends if set(failed) <= {6, 8, 12} else again,
         )
     data, _ = seal_document(dict(now))
     folder = record.run.verdicts
@@ -261,8 +277,15 @@ def _filed_verdict(record: RunRecord, now: Mapping[str, Any], name: str) -> str:
 
 
 def _set_aside_leftovers(record: RunRecord) -> None:
-    """What an interrupted submission or look left between store and ledger."""
+    """What an interrupted submission or look left between store and ledger.
+
+    Asks before it acts: a run that is missing entries is refused with nothing moved.
+    """
     run = record.run
+    try:
+        record.orphans(allowed=1)
+    except EpsLockedError as error:
+        raise as_refusal(error) from error
     for leftover in run.leftovers():
         files.set_aside(leftover, run.aside)
     record.settle()
@@ -295,20 +318,23 @@ def end_look(
     permit: LookPermit,
     record: RunRecord,
     number: int,
-    scores: Mapping[str, Any] | None,
+    scored: Scored | None,
     status: LookStatus,
     reason: str,
 ) -> None:
-    """Write down how a look ended; a result is stored first."""
+    """Write down how a look ended; a result is stored first, its exact scores sealed."""
     artifact = None
-    if scores is not None:
+    if scored is not None:
         document = {
             "schema": RESULT_SCHEMA,
             "name": record.run.folder.name,
             "manifest": permit.manifest_digest,
             "look": number,
             "submission": permit.submission.submission.digest,
-            "scores": scores,
+            "scores": scored.public,
         }
-        artifact = record.run.store({RESULT_FILE: encode(document)}).to_dict()
+        data = encode(document)
+        decode(data, thing=RESULT_FILE)  # what could not be read back is no evidence
+        details = seal_files({DETAILS_FILE: encode(scored.details)}, permit.recipients)
+        artifact = record.run.store({RESULT_FILE: data, **details}).to_dict()
     record.append("score", {"look": number, "status": status, "result": artifact, "reason": reason})

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
     load_ssh_private_key,
+    load_ssh_public_key,
 )
 
 from eps_locked.canonical import decode, digest_bytes, encode
@@ -51,9 +52,7 @@ def public_recipients(data: bytes, *, thing: str) -> tuple[str, ...]:
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        recipient = " ".join(text.split()[:2]) if text.startswith("ssh-") else text
-        _recipient(recipient, f"{thing}:{number}")
-        found.append(recipient)
+        found.append(_normal(text, f"{thing}:{number}"))
     if not found:
         raise MalformedInputError(
             thing,
@@ -64,14 +63,18 @@ def public_recipients(data: bytes, *, thing: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def seal_files(contents: Mapping[str, bytes], recipients: bytes) -> dict[str, bytes]:
+def seal_files(
+    contents: Mapping[str, bytes], recipients: bytes, *, at_least: int = 0
+) -> dict[str, bytes]:
     """The sealed artifact of these files. ``recipients``: bytes of the frozen recipients file.
 
-    Ciphertexts differ from call to call; ``sealed.json`` does not.
+    ``at_least``: bytes to which each plain text is padded in any case, so that texts of one kind
+    have ciphertexts of one length. Ciphertexts differ from call to call; ``sealed.json`` does not.
     """
     keys = [_recipient(one, "recipients") for one in public_recipients(recipients, thing="seal")]
     sealed = {
-        f"{name}{ENCRYPTED}": pyrage.encrypt(_padded(data), keys) for name, data in contents.items()
+        f"{name}{ENCRYPTED}": pyrage.encrypt(_padded(data, at_least), keys)
+        for name, data in contents.items()
     }
     return {**sealed, SEALED_FILE: encode(_commitment(contents, digest_bytes(recipients)))}
 
@@ -80,8 +83,8 @@ def is_sealed(files: Mapping[str, bytes]) -> bool:
     return SEALED_FILE in files
 
 
-def require_sealed(files: Mapping[str, bytes], recipients: bytes, names: set[str]) -> None:
-    """Require a sealed artifact of exactly these file names, for these recipients.
+def require_sealed(files: Mapping[str, bytes], recipients: bytes | None, names: set[str]) -> None:
+    """Require a sealed artifact of exactly these file names, for these recipients if given.
 
     What a holder of no key can see: that nothing lies there in plain text, that the ciphertexts are
     in age's format, that the commitment names the frozen recipients. Raises EvidenceError.
@@ -94,7 +97,8 @@ def require_sealed(files: Mapping[str, bytes], recipients: bytes, names: set[str
             expected="present" if odd in expected else "absent",
             found="present" if odd in files else "absent",
         )
-    digests = _read_commitment(files[SEALED_FILE], digest_bytes(recipients))
+    known = None if recipients is None else digest_bytes(recipients)
+    digests = _read_commitment(files[SEALED_FILE], known)
     if set(digests) != names:
         raise EvidenceError(SEALED_FILE, expected=sorted(names), found=sorted(digests))
     for name in names:
@@ -177,10 +181,11 @@ def new_custodian_key() -> tuple[str, str]:
     return f"# public key: {public}\n{identity}\n", f"{public}\n"
 
 
-def _padded(data: bytes) -> bytes:
+def _padded(data: bytes, at_least: int) -> bytes:
     if data.endswith(b"\n"):
         raise ValueError("a text that ends with a newline could not be told from its padding")
-    return data + b"\n" * (-len(data) % PADDED_TO)
+    size = max(len(data), at_least)
+    return data.ljust(size + -size % PADDED_TO, b"\n")
 
 
 def _commitment(contents: Mapping[str, bytes], recipients_digest: str) -> dict[str, Any]:
@@ -191,8 +196,8 @@ def _commitment(contents: Mapping[str, bytes], recipients_digest: str) -> dict[s
     }
 
 
-def _read_commitment(data: bytes, recipients_digest: str) -> dict[str, str]:
-    """Digest of each plain text by name. Raises EvidenceError for other recipients."""
+def _read_commitment(data: bytes, recipients_digest: str | None) -> dict[str, str]:
+    """Digest of each plain text by name. Raises EvidenceError for other recipients than given."""
     with Fields(decode(data, thing=SEALED_FILE), SEALED_FILE) as fields:
         fields.text("schema", one_of=(SEALED_SCHEMA,))
         named = digest_field(fields, "recipients")
@@ -200,7 +205,7 @@ def _read_commitment(data: bytes, recipients_digest: str) -> dict[str, str]:
         for name, value in fields.mapping("files").items():
             with Fields(value, f"{SEALED_FILE}.files.{name}") as file:
                 digests[name] = digest_field(file, "plaintext")
-    if named != recipients_digest:
+    if recipients_digest is not None and named != recipients_digest:
         raise EvidenceError(f"{SEALED_FILE}: recipients", expected=recipients_digest, found=named)
     return digests
 
@@ -231,6 +236,19 @@ def _ssh_key(data: bytes, thing: str) -> CustodianKey:
         ) from None
     text = public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode("ascii")
     return CustodianKey(recipient=text, identity=identity)
+
+
+def _normal(text: str, thing: str) -> str:
+    """A recipient in the one spelling in which a key's own public half is written."""
+    if not text.startswith("ssh-"):
+        return str(_recipient(text, thing))
+    recipient = " ".join(text.split()[:2])
+    _recipient(recipient, thing)
+    try:
+        key = load_ssh_public_key(recipient.encode("ascii"))
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise MalformedInputError(thing, expected="an SSH public key", found="another") from error
+    return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode("ascii")
 
 
 def _shown(recipient: str) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from eps_locked.report.absent import Blank
 from eps_locked.report.html import Child, join, tag
 from eps_locked.report.score_rows import (
     Scores,
     best_first,
+    beyond,
     each,
     flat,
     groups,
@@ -24,7 +26,10 @@ from eps_locked.report.sheets import (
     count,
     figure,
     number,
+    score_column,
+    score_figure,
     share,
+    why_not,
     with_interval,
     words,
 )
@@ -62,12 +67,18 @@ def _gates(scores: Scores) -> Sheet:
             predictor_column("of"),
             words("gate", "gate"),
             Column(head="result", keys=("status",), show=_status),
-            with_interval("effect", "effect", sign=True),
+            with_interval("effect", "effect", sign=True, shown=figure),
             p_value("p", "p"),
             p_value("p, other way", "p_opposite"),
-            words("why not", "reason", wide=True),
+            why_not(),
         ),
         rows=tuple(rows),
+        blank=Blank(
+            values=("status", "effect", "p", "p_opposite"),
+            apart=(_MEASURED,),
+            kind=lambda row: str(row["gate"]),
+            noun=("gate", "gates"),
+        ),
     )
 
 
@@ -146,12 +157,19 @@ def _combiners(scores: Scores) -> Sheet:
                 show=_single_words,
                 kind="num",
             ),
-            number("R², additive", "additive_r2"),
+            score_column("R², additive", "additive_r2"),
             with_interval("gain over the single", "delta_r2", sign=True),
             null_column("gain, permuted", "delta_r2"),
             p_value("p", "delta_r2_p"),
         ),
         rows=tuple(_filled(rows)),
+        blank=Blank(
+            values=("r2", "best_single_r2", "additive_r2", "delta_r2", "delta_r2_p"),
+            reasons=("reason", "r2_reason", "delta_r2_reason"),
+            item=lambda row: str(row["combiner"]),
+            items="combiners",
+            kind=lambda row: row["part"] if row["part"] == _ALL_CELLS else f"{row['part']} part",
+        ),
     )
 
 
@@ -176,7 +194,7 @@ def _combiner_words(row: Row) -> Child:
 
 
 def _single_words(row: Row) -> Child:
-    text = figure(row["best_single_r2"])
+    text = score_figure(row["best_single_r2"])
     return (
         join(text, " ", tag("small", row["best_single"], class_="why"))
         if row["best_single"]
@@ -191,12 +209,14 @@ def _sensitivity(scores: Scores) -> Sheet:
             "n": one["spearman"]["n"],
             "spearman": one["spearman"]["value"],
             "r2": one["r2"]["leave_two_out"]["value"],
-            "additive_r2": one["over_additive"]["additive_out_of_fold_r2"],
+            "additive_r2": beyond(one)["additive_out_of_fold_r2"],
+            "reason": one["r2"]["leave_two_out"]["reason"],
         }
         for found in one["sensitivity"] or ():
             yield {
                 "included": ", ".join(found["included"]),
                 **{key: found[key] for key in ("n", "spearman", "r2", "additive_r2")},
+                "reason": None,
             }
 
     return Sheet(
@@ -206,11 +226,15 @@ def _sensitivity(scores: Scores) -> Sheet:
             predictor_column(),
             words("in again", "included", wide=True),
             count("cells", "n"),
-            number("Spearman", "spearman", sign=True),
-            number("R², out of fold", "r2"),
-            number("R², additive", "additive_r2"),
+            score_column("Spearman", "spearman", sign=True),
+            score_column("R², out of fold", "r2"),
+            score_column("R², additive", "additive_r2"),
         ),
         rows=each(scores, rows),
+        blank=Blank(
+            values=("spearman", "r2", "additive_r2"),
+            kind=lambda row: f"“{row['included']}”",
+        ),
     )
 
 
@@ -229,14 +253,18 @@ def _covariates(scores: Scores) -> Sheet:
         what="Gain over implant strength and prefix length",
         columns=(
             predictor_column(),
-            words("covariates", "covariates"),
-            number("R², covariates", "covariates_r2"),
-            number("covariates + it", "with_predictor_r2"),
+            words("covariates", "covariates", aside=True),
+            score_column("R², covariates", "covariates_r2"),
+            score_column("covariates + it", "with_predictor_r2"),
             with_interval("gain in R²", "delta_r2", sign=True),
             null_column("gain, permuted", "delta_r2"),
             p_value("p", "delta_r2_p"),
         ),
         rows=each(scores, rows),
+        blank=Blank(
+            values=("covariates_r2", "with_predictor_r2", "delta_r2", "delta_r2_p"),
+            reasons=("delta_r2_reason",),
+        ),
     )
 
 
@@ -257,13 +285,15 @@ def _blind(scores: Scores) -> Sheet:
         what="Each metric beside its behaviour-blind ablation",
         columns=(
             predictor_column(),
-            number("own R²", "r2"),
+            score_column("own R²", "r2"),
             with_interval("blind R²", "blind_r2"),
             with_interval("difference", "difference", sign=True),
             words("beats it", "beats"),
-            words("why not", "reason", wide=True),
+            why_not(),
         ),
         rows=each(scores, rows),
+        # Its own R² is the leaderboard's; without the ablation there is nothing to set beside it.
+        blank=Blank(values=("blind_spearman", "blind_r2", "difference", "beats")),
     )
 
 
@@ -290,9 +320,10 @@ def _censoring(scores: Scores) -> Sheet:
             share("at a bound", "share_at_a_bound"),
             number("slope, Tobit", "tobit_slope", 3, sign=True),
             number("slope, least squares", "ols_slope", 3, sign=True),
-            words("why not", "reason", wide=True),
+            why_not(),
         ),
         rows=each(scores, rows),
+        blank=Blank(values=("tobit_slope", "ols_slope")),
     )
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from eps_locked.report.absent import Blank
 from eps_locked.report.html import Child, Html, code, join, section, tag
 from eps_locked.report.marks import percent
 from eps_locked.report.score_rows import (
@@ -27,7 +28,8 @@ from eps_locked.report.sheets import (
     Sheet,
     count,
     figure,
-    number,
+    score_column,
+    score_figure,
     sheet_table,
     with_interval,
     words,
@@ -37,6 +39,11 @@ from eps_locked.stats.multiplicity import holm
 Look = Mapping[str, Any]
 Submission = Mapping[str, Any]
 _SPLITS = {"all": "all held back", "held_out": "held-out columns", "quarantined": "quarantined"}
+_SPLIT_CELLS = {
+    "all": "all held-back cells",
+    "held_out": "held-out columns",
+    "quarantined": "quarantined cells",
+}
 _SIGNS = {"scored": "✓", "failed": "✗", "aborted": "✗"}
 
 
@@ -135,7 +142,7 @@ def _look_sheet(looks: Sequence[Look]) -> Sheet:
             words("author", "author"),
             Column(head="informed", keys=(), show=_informed),
             Column(head="result", keys=("status",), show=_status),
-            words("reason", "reason", wide=True),
+            words("reason", "reason", wide=True, aside=True),
         ),
         rows=tuple(rows),
     )
@@ -171,11 +178,21 @@ def _final_sheet(looks: Sequence[Look]) -> Sheet:
             with_interval("R²", "r2"),
             null_column("R², permuted", "r2"),
             p_value("p", "r2_p"),
-            number("R², additive", "additive_r2"),
-            number("additive + it", "with_predictor_r2"),
+            score_column("R², additive", "additive_r2", reason="additive_reason"),
+            score_column("additive + it", "with_predictor_r2", reason="additive_reason"),
             with_interval("gain in R²", "delta_r2", sign=True),
         ),
         rows=tuple(row for one in looks if one["result"] for row in _final_rows(one)),
+        blank=Blank(
+            values=(
+                *("spearman", "spearman_p", "r2", "r2_p"),
+                *("additive_r2", "with_predictor_r2", "delta_r2"),
+            ),
+            reasons=("reason", "r2_reason", "spearman_reason"),
+            item=lambda row: str(row["metric"]),
+            items="metrics",
+            kind=lambda row: _SPLIT_CELLS[row["split"]],
+        ),
     )
 
 
@@ -202,6 +219,7 @@ def _final_rows(look: Look) -> Iterator[Row]:
         for score in group["scores"]:
             for split, found in score["splits"].items():
                 additive = found["additive"] or {}
+                gain = additive.get("delta_r2") or {"reason": additive.get("reason")}
                 yield {
                     "look": str(look["number"]),
                     "behaviour": group["behaviour"],
@@ -216,7 +234,7 @@ def _final_rows(look: Look) -> Iterator[Row]:
                     "additive_r2": additive.get("r2"),
                     "additive_reason": additive.get("reason"),
                     "with_predictor_r2": additive.get("with_predictor_r2"),
-                    **flat("delta_r2", additive.get("delta_r2")),
+                    **flat("delta_r2", gain),
                     "open_r2": score["overfit_gap"]["open_r2"],
                     "open_spearman": score["overfit_gap"]["open_spearman"],
                     "carries_over": score["overfit_gap"]["carries_over"],
@@ -327,13 +345,20 @@ def _adjusted_sheet(looks: Sequence[Look]) -> Sheet:
             ),
         ),
         rows=rows,
+        blank=Blank(
+            values=("value", "p", "holm"),
+            reasons=("value_reason",),
+            item=lambda row: f"look {row['look']}",
+            items="looks",
+            kind=lambda row: f"{row['measure']} on {row['behaviour']}",
+        ),
     )
 
 
 def _ends(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return figure(None)
-    return f"[{figure(low)}, {figure(high)}]"
+    return f"[{score_figure(low)}, {score_figure(high)}]"
 
 
 def _adjusted_rows(looks: Sequence[Look]) -> Iterator[Row]:

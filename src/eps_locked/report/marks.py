@@ -27,6 +27,8 @@ class Mark:
 
 
 SEALED = "sealed"
+# Farther from 0 than this, how far says nothing more of a score.
+FAR = 99
 FLAG_MARKS: Mapping[str, Mark] = {
     SEALED: Mark(
         letter="S",
@@ -187,6 +189,13 @@ def signed(value: float | None, digits: int = 1) -> str:
         return "-"
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text
+
+
+def score_signed(value: float) -> str:
+    """``signed`` for a score. An R2 has no lower end: far below 0 only that it is far counts."""
+    if abs(value) <= FAR:
+        return signed(value, 2)
+    return f"below -{FAR}" if value < 0 else f"{value:.0f}"
 
 
 def typeset(value: float | None, digits: int = 1) -> str:

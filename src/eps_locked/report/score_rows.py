@@ -11,7 +11,7 @@ from typing import Any
 
 from eps_locked.errors import MalformedInputError
 from eps_locked.report.html import Child, join, tag
-from eps_locked.report.sheets import Column, Row, figure
+from eps_locked.report.sheets import Column, Row, figure, score_figure
 
 Scores = Mapping[str, Any]
 Group = Mapping[str, Any]
@@ -59,6 +59,15 @@ def flat(prefix: str, score: Mapping[str, Any] | None) -> dict[str, Any]:
     }
 
 
+def beyond(one: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A predictor's block about the additive model, with every field also where none was made."""
+    found: Mapping[str, Any] | None = one["over_additive"]
+    if found is not None:
+        return found
+    none = dict.fromkeys(("additive_r2", "additive_out_of_fold_r2", "with_predictor_r2"))
+    return {**none, "delta_r2": {"reason": one["r2"]["leave_two_out"]["reason"]}}
+
+
 def best_first(group: Group) -> list[Mapping[str, Any]]:
     """Predictors by out-of-fold R², the undefined ones last, in a stable order."""
 
@@ -86,9 +95,15 @@ def null_column(head: str, key: str) -> Column:
         mean, high = row[f"{key}_null"], row[f"{key}_null_high"]
         if mean is None:
             return figure(None)
-        return join(figure(mean), " ", tag("small", f"95 % below {figure(high)}"))
+        return join(score_figure(mean), " ", tag("small", f"95 % {below(high)}"))
 
     return Column(head=head, keys=(f"{key}_null", f"{key}_null_high"), show=show, kind="num")
+
+
+def below(high: float | None) -> str:
+    """``below 0.59``, also where that itself reads "below"."""
+    text = score_figure(high)
+    return text if text.startswith("below") else f"below {text}"
 
 
 def predictor_column(head: str = "predictor") -> Column:

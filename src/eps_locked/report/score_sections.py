@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from eps_locked.report.absent import listed, parted
 from eps_locked.report.html import Child, Html, join, pairs, section, tag
 from eps_locked.report.marks import percent
 from eps_locked.report.score_rows import POOLED, Group, Scores, groups
 from eps_locked.report.score_sheets import score_sheets
+from eps_locked.report.score_summary import in_short
 from eps_locked.report.sheets import Sheet, figure, per_cent, sheet_table
 
 # Heading and anchor of every group's section, in the order of the document.
@@ -69,17 +71,19 @@ def _group_section(scores: Scores, group: Group, sheets: Mapping[str, Sheet], nu
     ) -> Html | None:
         if not shown[name].rows:
             return None
+        rows, _ = parted(shown[name].rows, shown[name].blank)
         return join(
             tag("h3", title),
             *(tag("p", text) if not isinstance(text, Html) else text for text in before if text),
             sheet_table(shown[name], join(label_of(scores["label"]), f" {caption}")),
-            tag("p", after, class_="small") if after else None,
+            tag("p", after, class_="small") if after and rows else None,
         )
 
     return section(
         f"scores-{number}",
         _heading(group),
-        _cells(scores, group),
+        in_short(scores, group),
+        _cells(group),
         block(
             "leaderboard",
             "Leaderboard",
@@ -148,24 +152,23 @@ def _group_section(scores: Scores, group: Group, sheets: Mapping[str, Sheet], nu
     )
 
 
-def _cells(scores: Scores, group: Group) -> Html:
-    n_predictors = len(group["predictors"])
+def _cells(group: Group) -> Html | None:
+    """What the cells behind the scores are."""
     if "cells" not in group:
-        return tag(
-            "p",
-            f"{group['n']} open cells of {', '.join(group['behaviours'])}, every behaviour "
-            f"z-normalised by itself before; {n_predictors} predictors.",
-        )
+        text = f"{listed(group['behaviours'])}, every behaviour z-normalised by itself before."
+        return tag("p", text, class_="small")
     cells, g = group["cells"], group["g"]
+    if not cells["scored"]:
+        return None
     down = " Values fall where there is more of the behaviour; they were turned round."
     return tag(
         "p",
-        f"{cells['scored']} of {cells['in_table']} cells are scored: {cells['within_family']} "
-        f"within and {cells['cross_family']} across families, {cells['train_contexts']} train and "
-        f"{cells['eval_contexts']} eval contexts, {n_predictors} predictors. Their G: mean "
-        f"{figure(g['mean'])}, standard deviation {figure(g['standard_deviation'])}, from "
-        f"{figure(g['low'])} to {figure(g['high'])} {group['unit']}."
-        f"{down if group['direction'] == 'down' else ''}",
+        f"Scored cells: {cells['within_family']} within and {cells['cross_family']} across "
+        f"families, {cells['train_contexts']} train and {cells['eval_contexts']} eval contexts. "
+        f"Their G: mean {figure(g['mean'])}, standard deviation "
+        f"{figure(g['standard_deviation'])}, from {figure(g['low'])} to {figure(g['high'])} "
+        f"{group['unit']}.{down if group['direction'] == 'down' else ''}",
+        class_="small",
     )
 
 

@@ -6,14 +6,17 @@ One function a table, each over all behaviours. ``control_sheets`` has the table
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from eps_locked.report.absent import Blank
 from eps_locked.report.control_sheets import control_sheets
 from eps_locked.report.figures import bar, whisker
 from eps_locked.report.html import Child, join, tag
 from eps_locked.report.score_rows import (
     Scores,
     best_first,
+    beyond,
     each,
     flat,
     groups,
@@ -23,7 +26,17 @@ from eps_locked.report.score_rows import (
     predictor_column,
     require_scores,
 )
-from eps_locked.report.sheets import Column, Row, Sheet, count, number, share, with_interval, words
+from eps_locked.report.sheets import (
+    Column,
+    Row,
+    Sheet,
+    count,
+    number,
+    score_column,
+    share,
+    with_interval,
+    words,
+)
 
 _PARTS = ("symmetric", "antisymmetric", "additive", "interaction", "noise")
 
@@ -61,7 +74,7 @@ def _leaderboard(scores: Scores) -> Sheet:
                     "spearman_oriented": one["spearman"]["oriented"],
                     **flat("r2", one["r2"]["leave_two_out"]),
                     **flat("r2_leave_one_out", one["r2"]["leave_one_out"]),
-                    "additive_r2": one["over_additive"]["additive_out_of_fold_r2"],
+                    "additive_r2": beyond(one)["additive_out_of_fold_r2"],
                     "holm": adjusted.get(metric, {}).get("holm"),
                     "benjamini_hochberg": adjusted.get(metric, {}).get("benjamini_hochberg"),
                     "smallest_significant": one["resolution"]["smallest_significant"],
@@ -82,21 +95,28 @@ def _leaderboard(scores: Scores) -> Sheet:
             ),
             _whiskered("Spearman"),
             p_value("p", "spearman_p"),
-            number("detectable", "minimum_detectable"),
+            score_column("detectable", "minimum_detectable"),
             with_interval("R², two out", "r2"),
             null_column("R², permuted", "r2"),
             p_value("p", "r2_p"),
             p_value("Holm p", "holm"),
             with_interval("R², one out", "r2_leave_one_out"),
-            number("R², additive", "additive_r2"),
+            score_column("R², additive", "additive_r2"),
         ),
         rows=tuple(rows),
+        blank=Blank(
+            values=(
+                *("spearman", "minimum_detectable", "r2", "r2_leave_one_out", "additive_r2"),
+                *("spearman_p", "r2_p", "holm"),
+            ),
+            reasons=("r2_reason", "spearman_reason"),
+        ),
     )
 
 
 def _over_additive(scores: Scores) -> Sheet:
     def rows(one: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        found = one["over_additive"]
+        found = beyond(one)
         yield {
             "r2": one["r2"]["leave_two_out"]["value"],
             "additive_in_sample_r2": found["additive_r2"],
@@ -110,15 +130,22 @@ def _over_additive(scores: Scores) -> Sheet:
         what="Gain over the additive row + column model",
         columns=(
             predictor_column(),
-            number("own R²", "r2"),
-            number("R², additive, in sample", "additive_in_sample_r2"),
-            number("R², additive", "additive_r2"),
-            number("additive + it", "with_predictor_r2"),
+            score_column("own R²", "r2"),
+            score_column("R², additive, in sample", "additive_in_sample_r2"),
+            score_column("R², additive", "additive_r2"),
+            score_column("additive + it", "with_predictor_r2"),
             with_interval("gain in R²", "delta_r2", sign=True),
             null_column("gain, permuted", "delta_r2"),
             p_value("p", "delta_r2_p"),
         ),
         rows=each(scores, rows),
+        blank=Blank(
+            values=(
+                *("r2", "additive_in_sample_r2", "additive_r2", "with_predictor_r2"),
+                *("delta_r2", "delta_r2_p"),
+            ),
+            reasons=("delta_r2_reason",),
+        ),
     )
 
 
@@ -131,7 +158,7 @@ def _whiskered(head: str) -> Column:
         )
         return join(plain.show(row), line)
 
-    return Column(head=head, keys=plain.keys, show=show, kind="num")
+    return replace(plain, show=show)
 
 
 def _families(scores: Scores) -> Sheet:
@@ -159,6 +186,12 @@ def _families(scores: Scores) -> Sheet:
             p_value("p", "r2_p"),
         ),
         rows=each(scores, rows),
+        blank=Blank(
+            values=("spearman", "spearman_p", "r2", "r2_p"),
+            reasons=("r2_reason", "spearman_reason"),
+            kind=lambda row: f"{row['families']}-family",
+            noun=("cells", "cells"),
+        ),
     )
 
 
@@ -235,13 +268,22 @@ def _parts(scores: Scores) -> Sheet:
             count("n", "n"),
             with_interval("own R²", "r2"),
             null_column("R², permuted", "r2"),
-            number("R², additive", "additive_r2"),
-            number("additive + it", "with_predictor_r2"),
+            score_column("R², additive", "additive_r2"),
+            score_column("additive + it", "with_predictor_r2"),
             with_interval("gain in R²", "delta_r2", sign=True),
             null_column("gain, permuted", "delta_r2"),
             p_value("p", "delta_r2_p"),
         ),
         rows=each(scores, rows),
+        blank=Blank(
+            values=(
+                *("spearman", "r2", "additive_r2", "with_predictor_r2"),
+                *("delta_r2", "delta_r2_p"),
+            ),
+            reasons=("reason", "r2_reason", "delta_r2_reason"),
+            kind=lambda row: str(row["part"]),
+            noun=("part", "parts"),
+        ),
     )
 
 

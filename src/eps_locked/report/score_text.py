@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eps_locked.report.marks import interval, percent, plain_text, signed
+from eps_locked.report.marks import FAR, interval, percent, plain_text, score_signed
 from eps_locked.report.score_rows import (
     FINAL_SCHEMA,
     Group,
@@ -16,7 +16,6 @@ from eps_locked.report.score_rows import (
 )
 
 _NONE = "-"
-_FAR = 99
 _SIGNS = {"passed": "+", "failed": "-", "undetermined": "?"}
 
 
@@ -43,13 +42,14 @@ def score_text(scores: Scores) -> str:
 
 
 def final_text(scores: Scores) -> str:
-    """What one look found, for a terminal: the submission first, the shipped baselines below."""
+    """What one look found, for a terminal, as far as everybody may know it."""
     require_scores(scores, FINAL_SCHEMA)
     level = percent(scores["settings"]["confidence_level"])
     lines = [
         f"{scores['label']}; lines fitted on open cells, judged on sealed ones; {level} intervals",
         "open R2: the same fit on the cells it was made from, two contexts out. *: simulated",
-        "coverage not reached at a design of this size.",
+        "coverage not reached at a design of this size. Rounded: exact scores, and those of the",
+        "baselines, are sealed to the custodian, since they are equations in the sealed values.",
     ]
     for group in groups(scores):
         held_back = group["cells"]["held_back"]
@@ -58,6 +58,11 @@ def final_text(scores: Scores) -> str:
             ("predictor", "", "open R2", "Spearman", "R2", "null", "p"),
             [_final_row(one) for one in group["scores"]],
         )
+        rank = group["rank"]
+        if rank["by_r2"] is not None and rank["of"] > 1:
+            lines.append(
+                f"  place {rank['by_r2']} of {rank['of']} by R2, the shipped baselines included"
+            )
         submitted = [one for one in group["scores"] if one["role"] == "submission"]
         lines += [f"  {one['metric']}: {one['overfit_gap']['statement']}" for one in submitted]
     return "\n".join(plain_text(line).rstrip() for line in lines) + "\n"
@@ -168,11 +173,11 @@ def _predictor(group: Group, one: Mapping[str, Any]) -> list[str]:
 
 
 def _beyond(one: Mapping[str, Any]) -> list[str]:
-    additive, parts, gates = one["over_additive"], one["parts"], one["gates"] or {}
+    additive, parts, gates = one["over_additive"] or {}, one["parts"], one["gates"] or {}
     return [
         one["metric"],
-        _number(additive["additive_out_of_fold_r2"]),
-        _with_interval(additive["delta_r2"]),
+        _number(additive.get("additive_out_of_fold_r2")),
+        _with_interval(additive.get("delta_r2")),
         _part(parts["antisymmetric"]),
         _part(parts["interaction"]),
         ", ".join(f"{name} {_SIGNS[gate['status']]}" for name, gate in gates.items()),
@@ -185,8 +190,8 @@ def _part(part: Mapping[str, Any]) -> str:
         return _NONE
     if part["zero_by_construction"]:
         return "0!"
-    beside = "" if r2["null"] is None else f" ({_signed(r2['null']['high'])})"
-    return f"{_signed(r2['value'])}{beside}"
+    beside = "" if r2["null"] is None else f" ({score_signed(r2['null']['high'])})"
+    return f"{score_signed(r2['value'])}{beside}"
 
 
 def _combiner(one: Mapping[str, Any]) -> list[str]:
@@ -207,29 +212,18 @@ def _with_interval(score: Mapping[str, Any] | None) -> str:
         return _NONE
     ends = _ends(score["low"], score["high"])
     mark = "*" if ends and score.get("coverage_reached") is False else ""
-    return f"{_signed(score['value'])} {ends}{mark}".rstrip()
+    return f"{score_signed(score['value'])} {ends}{mark}".rstrip()
 
 
 def _ends(low: float | None, high: float | None) -> str:
-    if low is None or high is None or max(abs(low), abs(high)) <= _FAR:
+    if low is None or high is None or max(abs(low), abs(high)) <= FAR:
         return interval(low, high, 2)
-    return f"[{_signed(low)}, {_signed(high)}]"
-
-
-def _signed(value: float) -> str:
-    """An R2 has no lower end: far below 0 only that it is far says something."""
-    return (
-        signed(value, 2)
-        if abs(value) <= _FAR
-        else f"below -{_FAR}"
-        if value < 0
-        else f"{value:.0f}"
-    )
+    return f"[{score_signed(low)}, {score_signed(high)}]"
 
 
 def _null(score: Mapping[str, Any] | None) -> str:
     null = (score or {}).get("null")
-    return _NONE if null is None else _signed(null["mean"])
+    return _NONE if null is None else score_signed(null["mean"])
 
 
 def _p(score: Mapping[str, Any] | None) -> str:
@@ -240,7 +234,7 @@ def _p(score: Mapping[str, Any] | None) -> str:
 def _number(value: float | None, digits: int = 2) -> str:
     if value is None:
         return _NONE
-    return f"{value:.{digits}f}" if abs(value) <= _FAR else _signed(value)
+    return f"{value:.{digits}f}" if abs(value) <= FAR else score_signed(value)
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -68,6 +68,7 @@ def score_final(
     return {
         "schema": FINAL_SCHEMA,
         "label": label,
+        "rounded": False,
         "settings": settings.document(),
         "methods": {**METHODS, "final": "line fitted on all open scored cells, evaluated as it is"},
         "submission": predictor_head(submission),
@@ -77,15 +78,68 @@ def score_final(
                 "behaviour": field.tables[0].behaviour,
                 "unit": field.tables[0].unit,
                 "cells": _counts(field),
-                "scores": [
-                    _score(field, predictor, role)
-                    for predictor, role in zip(everybody, roles, strict=True)
-                ],
+                **_ranked(
+                    [
+                        _score(field, predictor, role)
+                        for predictor, role in zip(everybody, roles, strict=True)
+                    ]
+                ),
             }
             for field in fields
         ],
         "pooled": _pooled(tensor, everybody, roles, settings),
     }
+
+
+def published(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a look may tell everybody: the submission alone, coarse, with its rank.
+
+    Every exact score is an equation in the sealed values, and a baseline's predictions are known to
+    all: a dozen exact scores of one look would give a small study's cells away. So the references'
+    own scores stay out (only how many of them did better is told), and what depends on sealed
+    values is rounded: below 1 to two decimals, else to three digits.
+    """
+
+    def block(found: Mapping[str, Any]) -> dict[str, Any]:
+        kept = [
+            {
+                **one,
+                "splits": _coarse(one["splits"]),
+                "overfit_gap": _coarse(one["overfit_gap"]),
+            }
+            for one in found["scores"]
+            if one["role"] == "submission"
+        ]
+        return {**found, "scores": kept}
+
+    return {
+        **document,
+        "rounded": True,
+        "behaviours": [block(found) for found in document["behaviours"]],
+        "pooled": block(document["pooled"]),
+    }
+
+
+def _coarse(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        # The percentile bootstrap is there for comparison only, and would tell more.
+        return {k: None if k == "bootstrap" else _coarse(one) for k, one in value.items()}
+    if isinstance(value, list):
+        return [_coarse(one) for one in value]
+    if not isinstance(value, float):
+        return value
+    return round(value, 2) if abs(value) < 1 else float(f"{value:.3g}")
+
+
+def _ranked(scores: list[dict[str, Any]]) -> dict[str, Any]:
+    """Scores, and the place of the submission among them by R2 on all held-back cells."""
+    values = [one["splits"]["all"]["r2"] for one in scores]
+    known = [found["value"] for found in values if found and found["value"] is not None]
+    mine = next((one["splits"]["all"]["r2"] for one in scores if one["role"] == "submission"), None)
+    place = None
+    if mine and mine["value"] is not None:
+        place = 1 + sum(value > mine["value"] for value in known)
+    return {"scores": scores, "rank": {"by_r2": place, "of": len(known)}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -144,7 +198,7 @@ def _pooled(
     roles: Sequence[str],
     settings: ScoreSettings,
 ) -> dict[str, Any]:
-    empty: dict[str, Any] = {"behaviours": [], "cells": None, "scores": []}
+    empty: dict[str, Any] = {"behaviours": [], "cells": None, **_ranked([])}
     if len(tensor.tables) < 2:
         return {"reason": "one behaviour: there is nothing to pool", **empty}
     try:
@@ -157,9 +211,12 @@ def _pooled(
         "reason": None,
         "behaviours": list(tensor.behaviours),
         "cells": _counts(field),
-        "scores": [
-            _score(field, predictor, role) for predictor, role in zip(everybody, roles, strict=True)
-        ],
+        **_ranked(
+            [
+                _score(field, predictor, role)
+                for predictor, role in zip(everybody, roles, strict=True)
+            ]
+        ),
     }
 
 

@@ -152,8 +152,9 @@ def test_nesting_without_end_is_refused_both_ways() -> None:
         (b"NaN", "NaN is not JSON"),
         (b"-Infinity", "-Infinity is not JSON"),
         (b"[Infinity]", "Infinity is not JSON"),
-        (b"9007199254740992", "beyond 2**53 - 1"),
-        (b"-9007199254740992", "beyond 2**53 - 1"),
+        (b"9007199254740993", "canonical form"),
+        (b"-9007199254740993", "canonical form"),
+        (b"1000000000000000000000", "canonical form"),
         (b"1" * 5000, "beyond 2**53 - 1"),
         (b"1e400", "canonical JSON form"),
         (b"1E5", "canonical form"),
@@ -212,3 +213,13 @@ def test_digests_carry_their_algorithm() -> None:
 )
 def test_what_is_no_digest(text: object) -> None:
     assert not is_digest(text)
+
+
+@pytest.mark.parametrize(
+    "value", [2.0**53, -(2.0**53), 2.0**53 + 2, 1e17, 1.2e20, 999999999999999900000.0, 1e21, 1e300]
+)
+def test_large_doubles_are_read_back_as_they_were_written(value: float) -> None:
+    """From 2^53 to below 1e21 a double is written without a point, as an integer would be."""
+    found = decode(encode([value]), thing="x")[0]
+    assert type(found) is float
+    assert found == value

@@ -41,7 +41,7 @@ def test_the_manifest_names_digest_phases_files_signers_quarantine_model_and_see
     assert code == 0
     for words in (
         frozen.digest,
-        "P0: 9 steps, P1: 27 steps",
+        "P0: 9 steps, P1: 15 steps",
         "11, 12",
         "author@example, colleague@example",
         "seal none",
@@ -52,7 +52,7 @@ def test_the_manifest_names_digest_phases_files_signers_quarantine_model_and_see
         assert words in out
     found = document(finished, "manifest", "small")
     assert found["digest"] == frozen.digest
-    assert found["phases"] == {"P0": 9, "P1": 27}
+    assert found["phases"] == {"P0": 9, "P1": 15}
     assert {one["name"] for one in found["files"]} == set(frozen.manifest.files)
     assert found["seeds"] == [11, 12]
 
@@ -89,9 +89,9 @@ def test_steps_say_what_is_finished_and_what_is_open(
 ) -> None:
     code, out, _ = said(half_way, "steps", "small")
     assert code == 0
-    assert out.rstrip().endswith("36 steps, 9 finished, 27 open")
+    assert out.rstrip().endswith("24 steps, 9 finished, 15 open")
     rows = document(half_way, "steps", "small", "--phase", "P1")["steps"]
-    assert len(rows) == 27
+    assert len(rows) == 15
     assert {row["status"] for row in rows} == {"open"}
     done = document(half_way, "steps", "small", "--phase", "P0")["steps"]
     assert {row["status"] for row in done} == {"done"}
@@ -101,7 +101,7 @@ def test_steps_of_a_study_that_never_ran_are_all_open(study: StudySimulator, sai
     study.freeze()
     code, out, _ = said(study, "steps", "small")
     assert code == 0
-    assert "36 steps, 0 finished, 36 open" in out
+    assert "24 steps, 0 finished, 24 open" in out
 
 
 def test_a_step_shows_inputs_outputs_digests_flags_and_time(
@@ -139,14 +139,14 @@ def test_the_ledger_is_one_line_an_entry_and_ends_with_its_head(
     head = finished.audit().ledger_head
     lines = out.splitlines()
     assert code == 0
-    assert len(lines) == 41
-    assert lines[-1] == f"40 entries, chain whole, head {head}"
+    assert len(lines) == 29
+    assert lines[-1] == f"28 entries, chain whole, head {head}"
     assert "P0, self-authorized" in lines[0]
     code, out, _ = said(finished, "ledger", "small", "--last", "3")
     assert out.splitlines() == lines[-4:]
     found = document(finished, "ledger", "small", "--last", "2")
-    assert (found["ledger_head"], found["n_entries"]) == (head, 40)
-    assert [row["seq"] for row in found["entries"]] == [38, 39]
+    assert (found["ledger_head"], found["n_entries"]) == (head, 28)
+    assert [row["seq"] for row in found["entries"]] == [26, 27]
     assert found["entries"][-1]["digest"] == head
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from eps_locked.scoring.settings import ScoreSettings
+
 METRICS = [
     ("gauss_kl", "Symmetric Gaussian KL", "less"),
     ("output_kl", "One-way output KL", "less"),
@@ -22,6 +24,14 @@ METRICS = [
     ("permuted", "A seeded permutation", "more"),
 ]
 
+# Cells that a final score leaves out, by reason.
+EXCLUDED = dict.fromkeys(
+    (
+        *("diagonal", "alias", "sealed", "unscored"),
+        *("floor", "ceiling", "implant_failed", "divergence"),
+    ),
+    0,
+)
 # An interval that holds the truth less often than it says.
 SHORT = {"simulated_coverage": 0.91, "coverage_reached": False}
 
@@ -100,6 +110,7 @@ def final_document(
     return {
         "schema": "eps-locked/final-scores/1",
         "label": "confirmatory",
+        "rounded": True,
         "settings": settings(),
         "methods": {},
         "submission": {**about(metric, "My metric", "more", 40), "author": "a.author"},
@@ -111,8 +122,9 @@ def final_document(
                 "cells": {
                     "open": 59,
                     "held_back": {"all": 30, "held_out": 18, "quarantined": 12},
-                    "excluded": {"alias": 6, "floor": 1},
+                    "excluded": {**EXCLUDED, "alias": 6, "floor": 1},
                 },
+                "rank": {"by_r2": 1, "of": 2},
                 "scores": [_final(rng, *name) for name in names],
             }
             for behaviour in behaviours
@@ -120,7 +132,12 @@ def final_document(
         "pooled": {
             "reason": None if several else "one behaviour: nothing to pool",
             "behaviours": list(behaviours),
-            "cells": {"open": 118, "held_back": {"all": 60, "held_out": 36, "quarantined": 24}},
+            "cells": {
+                "open": 118,
+                "held_back": {"all": 60, "held_out": 36, "quarantined": 24},
+                "excluded": {**EXCLUDED, "alias": 12, "floor": 2},
+            },
+            "rank": {"by_r2": 1 if several else None, "of": 2 if several else 0},
             "scores": [_final(rng, *name) for name in names] if several else [],
         },
     }
@@ -128,6 +145,7 @@ def final_document(
 
 def settings() -> dict[str, Any]:
     return {
+        **ScoreSettings().document(),
         "n_resamples": 2000,
         "n_permutations": 999,
         "confidence_level": 0.95,
@@ -437,7 +455,11 @@ def _final(rng: random.Random, metric: str, role: str) -> dict[str, Any]:
     return {
         "metric": metric,
         "role": role,
-        "open": {"n": 59, "spearman": measure(rng, 0.7, 59), "r2": measure(rng, 0.45, 59)},
+        "open": {
+            "n": 59,
+            "spearman": measure(rng, 0.7, 59, oriented=0.7),
+            "r2": measure(rng, 0.45, 59),
+        },
         "splits": splits,
         "overfit_gap": {
             "open_r2": 0.45,

@@ -63,19 +63,44 @@ class Table:
 
     @property
     def filters(self) -> dict[str, str]:
-        return {
-            name.removeprefix("data-where-").replace("-", "_"): value
-            for name, value in self.attributes.items()
-            if name.startswith("data-where-")
-        }
+        return filters(self.attributes)
+
+
+@dataclass(kw_only=True)
+class Note:
+    """What is said below a table, or instead of one: its sentences, each with its attributes."""
+
+    attributes: dict[str, str]
+    text: str = ""
+    sentences: list[tuple[dict[str, str], str]] = field(default_factory=list)
+
+    def keys(self, name: str) -> list[str]:
+        """The fields that the sentences with this attribute are about."""
+        return " ".join(found.get(name, "") for found, _ in self.sentences).split()
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Sentences about rows that are not shown, and how many rows."""
+        return {t: int(a["data-left-out"]) for a, t in self.sentences if "data-left-out" in a}
+
+
+def filters(attributes: dict[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix("data-where-").replace("-", "_"): value
+        for name, value in attributes.items()
+        if name.startswith("data-where-")
+    }
 
 
 class TableReader(HTMLParser):
-    """Every table of a page that is no heat map."""
+    """Every table of a page that is no heat map, and every note about one."""
 
     def __init__(self, page: bytes | str) -> None:
         super().__init__(convert_charrefs=True)
         self.tables: list[Table] = []
+        self.notes: list[Note] = []
+        self._noting = False
+        self._sentence = False
         self._part = ""
         self._inside = False
         self._texts: list[str] = []
@@ -88,6 +113,12 @@ class TableReader(HTMLParser):
             self._inside = found.get("class") != "heat"
             if self._inside:
                 self.tables.append(Table(attributes=found))
+        if tag == "p" and "data-about" in found:
+            self.notes.append(Note(attributes=found))
+            self._noting = True
+        elif tag == "span" and self._noting:
+            self.notes[-1].sentences.append((found, ""))
+            self._sentence = True
         if not self._inside:
             return
         if tag in ("thead", "tbody"):
@@ -100,6 +131,10 @@ class TableReader(HTMLParser):
                 self.tables[-1].keys.append(found.get("data-keys", "").split())
 
     def handle_endtag(self, tag: str) -> None:
+        if tag == "p":
+            self._noting = False
+        elif tag == "span":
+            self._sentence = False
         if not self._inside:
             return
         text = " ".join("".join(self._texts).split())
@@ -112,3 +147,9 @@ class TableReader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self._texts.append(data)
+        if self._noting:
+            note = self.notes[-1]
+            note.text += data
+            if self._sentence:
+                found, text = note.sentences[-1]
+                note.sentences[-1] = (found, text + data)

@@ -16,6 +16,7 @@ from reader import PageReader, TableReader
 from words import EVIL, RECIPIENT
 
 from eps_locked.errors import EvidenceError, MalformedInputError
+from eps_locked.lock.looks import Scored
 from eps_locked.report.evidence import gather, require_sealed
 from eps_locked.report.looks import look_sections, look_sheets, looks_in_short
 from eps_locked.report.page import files_of, page, report_files
@@ -39,6 +40,11 @@ def three() -> Looks:
         look(3, submissions[1], final_document("metric_2", seed=3)),
     )
     return looks, submissions
+
+
+def scored(metric: str, **more: Any) -> Scored:
+    document = final_document(metric, **more)
+    return Scored(public=document, details=document)
 
 
 def test_no_look_is_said_so() -> None:
@@ -232,7 +238,7 @@ def test_a_sealed_run_with_three_looks_is_read_from_its_ledger(study: StudySimul
     study.check()
     study.submit()
     study.check()
-    study.look(score=lambda submission, key: final_document("guess"))
+    study.look(score=lambda submission, key: scored("guess"))
     study.check()
 
     def stopped(submission: object, key: object) -> dict[str, Any]:
@@ -242,7 +248,7 @@ def test_a_sealed_run_with_three_looks_is_read_from_its_ledger(study: StudySimul
         study.look(score=stopped)
     study.submit(study.predictor("second"))
     study.check()
-    study.look(2, score=lambda submission, key: final_document("second", seed=4))
+    study.look(2, score=lambda submission, key: scored("second", seed=4))
     audited = study.audit()
     files = report_files(audited)
     text = PageReader(files["index.html"]).text

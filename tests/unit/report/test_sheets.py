@@ -5,21 +5,71 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from reader import PageReader, Table, TableReader
+from reader import Note, PageReader, Table, TableReader, filters
 
-from eps_locked.report.sheets import Sheet, number, sheet_table, with_interval, words
+from eps_locked.report.absent import Blank, is_void, listed, parted, sentences
+from eps_locked.report.evidence import gather
+from eps_locked.report.page import files_of
+from eps_locked.report.sheets import (
+    Remark,
+    Sheet,
+    figure,
+    number,
+    score_column,
+    score_figure,
+    sheet_table,
+    with_interval,
+    words,
+)
+from eps_locked.scoring.score import score_open
+from sim.simulator import StudySimulator
+from unit.scoring.worlds import QUICK, noise, predictor, table, tensor
 
 _NUMBER = re.compile(r"[+−]?\d+(?:\.\d+)?(?: %)?")
+_FAR = re.compile(r"below −99(?![\d.])")
+# A row is void where its fields hold nothing but these.
+VOID = ("", "undetermined", "not applicable")
 
 
-def rows_under(table: Table, files: dict[str, bytes]) -> list[dict[str, str]]:
-    """The CSV's rows that the table shows."""
-    text = files[table.attributes["data-csv"]].decode("utf-8")
-    rows = list(csv.DictReader(io.StringIO(text)))
-    return [row for row in rows if all(row[k] == v for k, v in table.filters.items())]
+@dataclass(frozen=True)
+class Place:
+    """One place of the page: the rows of a CSV that belong there, the table, the sentences."""
+
+    rows: list[dict[str, str]]
+    table: Table | None
+    note: Note | None
+
+    def parts(self) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+        """The CSV's rows with something in the fields that the page names, and those without."""
+        named = [] if self.note is None else self.note.attributes["data-values"].split()
+        out = [bool(named) and all(row[key] in VOID for key in named) for row in self.rows]
+        return (
+            [row for row, gone in zip(self.rows, out, strict=True) if not gone],
+            [row for row, gone in zip(self.rows, out, strict=True) if gone],
+        )
+
+
+def places(files: dict[str, bytes]) -> Iterator[tuple[str, Place]]:
+    """Every place of the page with the CSV's name."""
+    read = TableReader(files["index.html"])
+    found: dict[tuple[str, tuple[tuple[str, str], ...]], dict[str, Any]] = {}
+    for kind, thing in [("table", one) for one in read.tables] + [
+        ("note", one) for one in read.notes
+    ]:
+        file = thing.attributes["data-csv" if kind == "table" else "data-about"]
+        key = (file, tuple(filters(thing.attributes).items()))
+        assert kind not in found.setdefault(key, {}), f"{key}: two of a kind in one place"
+        found[key][kind] = thing
+    for (file, where), things in found.items():
+        rows = list(csv.DictReader(io.StringIO(files[file].decode("utf-8"))))
+        rows = [row for row in rows if all(row[k] == v for k, v in where)]
+        yield file, Place(rows=rows, table=things.get("table"), note=things.get("note"))
 
 
 def shown_as(raw: str, text: str) -> bool:
@@ -32,6 +82,9 @@ def shown_as(raw: str, text: str) -> bool:
         value = float(raw)
     except ValueError:
         return raw in text
+    text, n_far = _FAR.subn("", text)
+    if n_far and value < -99:
+        return True
     for found in _NUMBER.findall(text.replace("-", "−")):
         plain = found.replace("−", "-").removesuffix(" %")
         digits = len(plain.partition(".")[2])
@@ -41,24 +94,124 @@ def shown_as(raw: str, text: str) -> bool:
     return False
 
 
-def test_every_table_of_the_page_names_a_csv_that_says_the_same(
+@pytest.fixture(scope="session")
+def scant_files(_finished: StudySimulator) -> dict[str, bytes]:
+    """The report of a study with too few cells to score anything."""
+    tables = [table(noise(n), behaviour=b, n_train=3, n_eval=4) for n, b in enumerate("ab")]
+    metrics = [
+        predictor(tables, noise(8), metric="one", blind=noise(10)),
+        predictor(tables, noise(9), metric="two"),
+    ]
+    return files_of(gather(_finished.audit()), score_open(tensor(*tables), metrics, QUICK))
+
+
+@pytest.fixture(params=["full", "scant"])
+def files(
+    request: pytest.FixtureRequest,
     full_report: tuple[bytes, dict[str, bytes]],
-) -> None:
-    data, files = full_report
-    tables = TableReader(data).tables
-    assert len({table.attributes["data-csv"] for table in tables}) >= 18
+    scant_files: dict[str, bytes],
+) -> dict[str, bytes]:
+    return full_report[1] if request.param == "full" else scant_files
+
+
+def test_every_table_of_the_page_names_a_csv_that_says_the_same(files: dict[str, bytes]) -> None:
     n_compared = 0
-    for table in tables:
-        rows = rows_under(table, files)
-        assert len(rows) == len(table.rows) > 0, table.caption
-        for row, texts in zip(rows, table.rows, strict=True):
-            assert len(texts) == len(table.keys)
-            for keys, text in zip(table.keys, texts, strict=True):
-                # Coverage is said beside an interval only where it falls short.
+    for file, place in places(files):
+        kept, _ = place.parts()
+        if place.table is None:
+            assert kept == [], file
+            continue
+        assert len(kept) == len(place.table.rows) > 0, file
+        for row, texts in zip(kept, place.table.rows, strict=True):
+            assert len(texts) == len(place.table.keys)
+            for keys, text in zip(place.table.keys, texts, strict=True):
                 for key in (k for k in keys if not k.endswith("_coverage")):
-                    assert shown_as(row[key], text), f"{table.caption}: {key}: {row[key]!r} {text}"
+                    assert shown_as(row[key], text), f"{file}: {key}: {row[key]!r} {text}"
                     n_compared += 1
-    assert n_compared > 1500
+    assert n_compared > (1500 if "looks.csv" in files else 100)
+
+
+def test_every_row_of_a_csv_is_shown_or_counted_in_a_sentence(files: dict[str, bytes]) -> None:
+    n_rows: Counter[str] = Counter()
+    n_gone = 0
+    for file, place in places(files):
+        n_rows[file] += len(place.rows)
+        kept, gone = place.parts()
+        n_shown = 0 if place.table is None else len(place.table.rows)
+        said = {} if place.note is None else place.note.left_out
+        assert n_shown + sum(said.values()) == len(place.rows), file
+        assert (n_shown, sum(said.values())) == (len(kept), len(gone)), file
+        for text, n in said.items():
+            assert f"({n} row{'' if n == 1 else 's'}): " in text
+            reason = text.rpartition("): ")[2].strip().removesuffix(".")
+            matching = [row for row in gone if reason in row.values()]
+            assert len(matching) == n, f"{file}: {text}"
+            for row in matching:
+                name = row.get("title") or row.get("combiner") or row.get("metric") or ""
+                assert name in text or re.search(r"all (\d+ )?(predictors|combiners|metrics)", text)
+                assert row.get("part", "") in text
+        n_gone += len(gone)
+    assert n_gone > (20 if "looks.csv" in files else 40)
+    for file, n in n_rows.items():
+        assert n == files[file].count(b"\n") - 1, f"{file}: a row has no place on the page"
+
+
+def test_no_number_is_left_out_with_a_row(files: dict[str, bytes]) -> None:
+    """But counts, the share that the reason itself names, and the leaderboard's own R²."""
+    board = list(csv.DictReader(io.StringIO(files["leaderboard.csv"].decode("utf-8"))))
+    own = {(row["behaviour"], row["metric"]): row["r2"] for row in board}
+    known = {"n", "rank", "look", "share_at_a_bound", "open_r2", "open_spearman"}
+    for file, place in places(files):
+        for row in place.parts()[1]:
+            for key, raw in row.items():
+                if key in known or key.startswith("n_") or not re.fullmatch(r"-?[\d.e+-]+", raw):
+                    continue
+                assert raw == own[row["behaviour"], row["metric"]], f"{file}: {key}: {raw}"
+
+
+def test_what_every_row_says_is_said_once_and_nothing_is_lost(files: dict[str, bytes]) -> None:
+    n_once = 0
+    for file, place in places(files):
+        if place.table is None:
+            continue
+        kept, _ = place.parts()
+        note = place.note or Note(attributes={})
+        for key in note.keys("data-empty"):
+            assert {row[key] for row in kept} == {""}, f"{file}: {key}"
+        for key in note.keys("data-same"):
+            (said,) = {row[key] for row in kept}
+            assert said in note.text, f"{file}: {key}"
+        keys = {key for group in place.table.keys for key in group}
+        for row, texts in zip(kept, place.table.rows, strict=True):
+            everything = " ".join([*texts, note.text])
+            for key in keys & {k.removesuffix("_coverage") for k in keys}:
+                reason = row.get(f"{key}_reason", "")
+                if reason and row.get(f"{key}_low") == "":
+                    assert reason in everything, f"{file}: {key}: {reason}"
+                if row.get(f"{key}_coverage_reached") == "False":
+                    words = f"covers {float(row[f'{key}_coverage']):.1%}".replace("%", " %")
+                    assert words in everything, f"{file}: {key}: {words}"
+                    n_once += words in note.text
+    assert n_once > 0 or "looks.csv" not in files
+
+
+def test_with_too_few_cells_a_table_is_a_sentence(scant_files: dict[str, bytes]) -> None:
+    read = TableReader(scant_files["index.html"])
+    one = {"behaviour": "a"}
+    named = {n.attributes["data-about"]: n for n in read.notes if filters(n.attributes) == one}
+    shown = {t.attributes["data-csv"] for t in read.tables if t.filters == one}
+    for file in ("leaderboard.csv", "over-additive.csv", "parts.csv", "combiners.csv"):
+        assert file not in shown
+        assert "9 scored cells, at least 12 needed" in named[file].text
+        assert "exploratory" in named[file].text
+        assert f'this table: {file}"' in scant_files["index.html"].decode()
+    assert (
+        "Not computed for symmetric, antisymmetric and interaction parts of all 2 predictors "
+        "(6 rows): 9 scored cells, at least 12 needed."
+    ) in " ".join(named["parts.csv"].text.split())
+    text = PageReader(scant_files["index.html"]).text
+    assert text.count("No R² out of fold: 9 scored cells, at least 12 needed.") == 2
+    assert "None" not in text
 
 
 def test_the_comparison_can_fail() -> None:
@@ -68,6 +221,9 @@ def test_the_comparison_can_fail() -> None:
     assert not shown_as("0.4349", "0.42 [0.1, 0.7]")
     assert not shown_as("0.2", "−0.20")
     assert not shown_as("gauss_kl", "output_kl")
+    assert shown_as("-3817372.39", "−62.78 [below −99, 1.00]")
+    assert not shown_as("-98.2", "below −99")
+    assert not shown_as("-120", "95 % below −99.00")
 
 
 def test_heat_maps_say_what_cells_csv_says(full_report: tuple[bytes, dict[str, bytes]]) -> None:
@@ -149,3 +305,95 @@ def test_an_interval_says_what_it_lacks(row: dict[str, Any], text: str) -> None:
     column = with_interval("x", "x")
     sheet = Sheet(file="t.csv", what="t", columns=(column,), rows=(row,))
     assert TableReader(sheet_table(sheet, "c")).tables[0].rows == [[text]]
+
+
+def test_a_score_far_from_0_says_only_that_it_is_far() -> None:
+    row = {"x": -62.777, "x_low": -3817372.39, "x_high": 1.0}
+    sheet = Sheet(file="t.csv", what="t", columns=(with_interval("x", "x"),), rows=(row,))
+    assert TableReader(sheet_table(sheet, "c")).tables[0].rows == [["−62.78 [below −99, 1.00]"]]
+    assert b"-3817372.39" in sheet.csv()
+    texts = [score_figure(x) for x in (-99.0, -99.01, 99.0, 1863.89, -0.001, None)]
+    assert texts == ["−99.00", "below −99", "99.00", "1864", "0.00", "–"]
+    # What is no score keeps its size: a log-probability, or an effect in a metric's own unit.
+    assert figure(-120.5) == "−120.50"
+
+
+_NAMED = Blank(values=("x", "word"), kind=lambda row: str(row["part"]), noun=("part", "parts"))
+
+
+def part(title: str, kind: str, x: float | None = None, **more: Any) -> dict[str, Any]:
+    row = {"title": title, "part": kind, "x": x, "word": "undetermined", "reason": "too few"}
+    return {**row, **more}
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (
+            [part(t, k) for t in "AB" for k in ("first", "last")],
+            ["Not computed for first and last parts of all 2 predictors (4 rows): too few."],
+        ),
+        (
+            [part(t, "first", 0.0 if t == "D" else None) for t in "ABCD"],
+            ["Not computed for first part of all predictors but D (3 rows): too few."],
+        ),
+        (
+            [part(t, "first", 0.0 if t > "B" else None) for t in "ABCDE"],
+            ["Not computed for first part of A and B (2 rows): too few."],
+        ),
+        (
+            [part("A", "first"), part("B", "last")],
+            ["Not computed for first part of A; last part of B (2 rows): too few."],
+        ),
+        (
+            [part("A", "first"), part("B", "first", reason="none.")],
+            [
+                "Not computed for first part of A (1 row): too few.",
+                "Not computed for first part of B (1 row): none.",
+            ],
+        ),
+        ([part("A", "first", reason=None)], ["first part of A (1 row): no reason recorded."]),
+        ([part("A", "first", word="passed")], []),
+    ],
+)
+def test_rows_that_hold_nothing_are_named_and_counted(
+    rows: list[dict[str, Any]], said: list[str]
+) -> None:
+    kept, out = parted(rows, _NAMED)
+    found = sentences(out, rows, _NAMED)
+    assert len(kept) + sum(n for _, n in found) == len(rows)
+    assert len(found) == len(said)
+    assert all(text.endswith(end) for (text, _), end in zip(found, said, strict=True))
+
+
+def test_0_and_false_say_something() -> None:
+    assert [is_void(one) for one in (0, 0.0, False, None, "", "undetermined")] == [False] * 3 + [
+        True
+    ] * 3
+    assert [listed("abc"[:n]) for n in range(4)] == ["", "a", "a and b", "a, b and c"]
+
+
+def test_a_remark_of_all_rows_stands_below_and_one_of_some_stays() -> None:
+    assert Remark(of=lambda row: row["r"]).shared([{"r": "so"}, {"r": None}, {"r": "so"}]) == "so"
+    assert Remark(of=lambda row: row["r"]).shared([{"r": "so"}, {"r": ""}]) is None
+    assert Remark(of=lambda row: row["r"]).shared([{"r": "so"}]) is None
+    row = {"title": "t", "x_reason": "so", "y": None}
+    rows = tuple({**row, "n": n, "x": float(n)} for n in (1, 2))
+    columns = (words("n", "n"), with_interval("x", "x"), score_column("y", "y"))
+    sheet = Sheet(file="t.csv", what="t", columns=columns, rows=rows, blank=Blank(values=("x",)))
+    read = TableReader(sheet_table(sheet, "c"))
+    assert read.tables[0].rows == [["1", "1.00"], ["2", "2.00"]]
+    assert " ".join(read.notes[0].text.split()) == "In no row: y. Every row (x): so."
+    other = replace(sheet, rows=({**rows[0], "x_reason": ""}, rows[1]), blank=None)
+    assert TableReader(sheet_table(other, "c")).tables[0].rows == [
+        ["1", "1.00", "–"],
+        ["2", "2.00 so", "–"],
+    ]
+
+
+def test_words_that_all_rows_share_need_no_column() -> None:
+    rows = tuple({"x": str(n), "w": "same", "v": None} for n in (1, 2))
+    columns = (words("x", "x"), words("w", "w", aside=True), words("v", "v", aside=True))
+    read = TableReader(sheet_table(Sheet(file="t.csv", what="t", columns=columns, rows=rows), "c"))
+    assert read.tables[0].rows == [["1"], ["2"]]
+    assert read.notes[0].text.strip() == "Every row (w): same."

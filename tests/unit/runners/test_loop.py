@@ -55,7 +55,7 @@ def test_steps_run_in_the_promised_order_once_each(finished: StudySimulator) -> 
     promised = list(finished.load().steps())
     recorded = [p["step"] for p in payloads_of(finished) if p["kind"] == "step"]
     assert recorded == promised
-    assert len(set(recorded)) == 36
+    assert len(set(recorded)) == 24
 
 
 def test_a_finished_phase_runs_again_without_model_or_writing(finished: StudySimulator) -> None:

@@ -577,7 +577,14 @@ def test_with_two_behaviours_every_predictor_has_its_behaviour_blind_form() -> N
         vectors={"x": np.array([7.0, 0.0]), "y": np.array([0.0, 0.5])},
         rows={("x", "i"): row("x"), ("y", "i"): row("y")},
     )
-    slots = Slots(train=("i",), eval=("i", "j"), held_out=(), negative_panel=(), aliases=())
+    slots = Slots(
+        train=("i",),
+        eval=("i", "j"),
+        held_out=(),
+        negative_panel=(),
+        aliases=(),
+        near_duplicates=(),
+    )
     documents = build_predictors(cells, slots, BaselineRules.from_dict(RULES, "rules"))
     found = {
         (one["metric"], cell["behaviour"]): (cell["value"], cell["blind"])

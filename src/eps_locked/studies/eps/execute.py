@@ -222,7 +222,8 @@ def _cells(task: Task) -> StepResult:
     for j, one in readings.items():
         files = one.to_files()
         if j in sealed:
-            files = seal_files(files, task.inputs.frozen("recipients"))
+            recipients = task.inputs.frozen("recipients")
+            files = seal_files(files, recipients, at_least=_longest_readings(task))
         outputs[f"cell:{j}"] = files
     i = task.step.params["train"]
     status = cell_status(
@@ -232,6 +233,17 @@ def _cells(task: Task) -> StepResult:
         task.section.flags.minimum_answered_share,
     )
     return StepResult(outputs=outputs, status=status, flags=cells_flags(task.step, readings))
+
+
+def _longest_readings(task: Task) -> int:
+    """More bytes than the readings of one cell take, however long its answers are.
+
+    An answer's fixed part (two slot readings, ids, names) stays below 2 KiB for markers of up to a
+    dozen tokens; a token takes at most 8 bytes as an id and some 24 as text.
+    """
+    marker = 128 * len(task.behaviour.marker_ids)
+    per_answer = 2048 + marker + 32 * task.section.decoding.max_new_tokens
+    return task.section.n_eval_items * per_answer
 
 
 def _read_cells(

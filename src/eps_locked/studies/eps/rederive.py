@@ -120,7 +120,9 @@ class EpsRederiver:
     def _answers(self, step: Step, inputs: StepInputs, outputs: Outputs) -> Derived:
         pool = "train" if step.kind == "answers" else "eval"
         readings = Readings.from_files(outputs[step.kind], step.id)
-        differences = _heading(readings, step, step.params["context"], _items(inputs, pool))
+        differences = _heading(
+            readings, step.params["behaviour"], step.params["context"], _items(inputs, pool)
+        )
         if any(answer.frozen is not None for answer in readings.answers):
             differences.append("readings: expected one reading an answer, found a second")
         return differences, "done", tuple(answer_flags(readings.answers))
@@ -136,7 +138,11 @@ class EpsRederiver:
                 require_sealed(files, inputs.frozen("recipients"), {READINGS_FILE})
                 continue
             readings[j] = Readings.from_files(files, f"{step.id}#{name}")
-            differences += [f"{name}: {one}" for one in _cell(step, readings[j], base[j], j, items)]
+            behaviour = step.params["behaviour"]
+            differences += [
+                f"{name}: {one}"
+                for one in cell_differences(readings[j], base[j], behaviour, j, items)
+            ]
         i = step.params["train"]
         status = cell_status(
             readings[i].answers,
@@ -183,9 +189,11 @@ def _items(inputs: StepInputs, pool: str) -> list[str]:
     return [item["id"] for item in decode(inputs.frozen("items"), thing="items.json")[pool]]
 
 
-def _cell(step: Step, readings: Readings, base: Readings, j: str, items: list[str]) -> list[str]:
+def cell_differences(
+    readings: Readings, base: Readings, behaviour: str, context: str, items: list[str]
+) -> list[str]:
     """One reading after the model's own answer and one after the base's, equal where those are."""
-    differences = _heading(readings, step, j, items)
+    differences = _heading(readings, behaviour, context, items)
     for mine, theirs in zip(readings.answers, base.answers, strict=False):
         if mine.frozen is None:
             differences.append(f"{mine.item}: expected a second reading, found none")
@@ -194,14 +202,14 @@ def _cell(step: Step, readings: Readings, base: Readings, j: str, items: list[st
     return differences
 
 
-def _heading(readings: Readings, step: Step, context: str, items: list[str]) -> list[str]:
-    """Items are the frozen ones in order, under the step's own context and behaviour."""
+def _heading(readings: Readings, behaviour: str, context: str, items: list[str]) -> list[str]:
+    """Items are the frozen ones in order, under this context and behaviour."""
     differences = []
     if [answer.item for answer in readings.answers] != items:
         differences.append("items: expected the frozen ones in order, found others")
     for name, expected, found in (
         ("context", context, readings.context),
-        ("behaviour", step.params["behaviour"], readings.behaviour),
+        ("behaviour", behaviour, readings.behaviour),
     ):
         if expected != found:
             differences.append(f"{name}: expected {expected}, found {found}")

@@ -13,14 +13,14 @@ from typing import Any
 from eps_locked.canonical import decode, encode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.ledger import SubmissionBody
-from eps_locked.errors import MalformedInputError, RefusedError
+from eps_locked.errors import EvidenceError, MalformedInputError, RefusedError
 from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.history import History
 from eps_locked.lock.inputs import RecordedInputs
-from eps_locked.lock.looks import PREDICTOR_FILE
+from eps_locked.lock.looks import PREDICTOR_FILE, Scored
 from eps_locked.lock.seal import CustodianKey, is_sealed
 from eps_locked.lock.workspace import FrozenManifest, RunFolder
-from eps_locked.scoring.final import score_final
+from eps_locked.scoring.final import published, score_final
 from eps_locked.scoring.predictor import Predictor, read_predictor
 from eps_locked.scoring.reading import tensor_from_documents
 from eps_locked.scoring.score import score_open
@@ -30,6 +30,7 @@ from eps_locked.studies.eps.analysis import TENSOR_FILE, TensorInputs, build_ten
 from eps_locked.studies.eps.baselines.predictors import read_predictors
 from eps_locked.studies.eps.baselines.steps import BASELINES_STEP
 from eps_locked.studies.eps.plan import EpsPlan
+from eps_locked.studies.eps.rederive import cell_differences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,8 +115,18 @@ class FinishedRun:
                 key=key,
             )
             gathered = TensorInputs.gather(step, inputs)
+            self._require_own_cells(gathered, behaviour.name)
             documents.append(build_tensor(gathered, self.section, behaviour))
         return tensor_from_documents(documents)
+
+    def _require_own_cells(self, gathered: TensorInputs, behaviour: str) -> None:
+        """What no auditor without the key could see: that a sealed cell holds its own readings."""
+        frozen = decode(self.frozen.read("frozen/items.json"), thing="frozen/items.json")
+        items = [item["id"] for item in frozen["eval"]]
+        for (i, j, seed), one in gathered.cells.items():
+            differences = cell_differences(one, gathered.base[j], behaviour, j, items)
+            if differences:
+                raise EvidenceError(f"cell {i} -> {j} {seed}", problem=differences[0])
 
     def baselines(self) -> tuple[Predictor, ...]:
         """The shipped baselines as phase P3 computed them; none without that phase."""
@@ -158,15 +169,16 @@ class FinishedRun:
             n_processes=n_processes,
         )
 
-    def look(self, body: SubmissionBody, key: CustodianKey) -> dict[str, Any]:
-        """A submission on the sealed cells. The document holds scores and no value of any cell."""
-        return score_final(
+    def look(self, body: SubmissionBody, key: CustodianKey) -> Scored:
+        """A submission on the sealed cells: what everybody may know, and the exact scores."""
+        details = score_final(
             self.full_tensor(key),
             self.submission(body),
             self.baselines(),
             self.settings,
             label=self.label("final_test"),
         )
+        return Scored(public=published(details), details=details)
 
     def _plan(self) -> Any:
         return load_plan(self.frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
