@@ -141,6 +141,13 @@ def test_the_custodian_reads_what_an_unsealed_run_would_have_shown(
         assert opened(sealed, train, evaluated, 11).to_files()["readings.json"] == plain
 
 
+def test_a_recipient_in_another_spelling_is_the_same_key() -> None:
+    """What is accepted at the freeze opens at the look."""
+    identity, recipients = new_custodian_key()
+    key = CustodianKey.read(identity.encode(), thing="key")
+    key.require_among(recipients.upper().encode(), thing="recipients")
+
+
 def test_lengths_of_ciphertexts_do_not_tell_lengths_of_answers() -> None:
     recipients = new_custodian_key()[1].encode()
     sizes = [
@@ -204,6 +211,10 @@ REFUSED_PLANS: dict[str, tuple[Change, str]] = {
         "at least one age recipient",
     ),
     "a passphrase": (lambda s: s._write("keys/custodian", "hunter2\n"), "an age recipient"),
+    "the author's own signing key": (
+        lambda s: s._write("keys/custodian", s.key(AUTHOR).with_suffix(".pub").read_text()),
+        "a custodian who does not run the study",
+    ),
     "a secret key": (
         lambda s: s._write("keys/custodian", new_custodian_key()[0]),
         "keep it out of plans/",
@@ -214,7 +225,7 @@ REFUSED_PLANS: dict[str, tuple[Change, str]] = {
 @pytest.mark.parametrize("case", REFUSED_PLANS)
 def test_a_plan_that_could_not_seal_is_not_frozen(study: StudySimulator, case: str) -> None:
     change, words = REFUSED_PLANS[case]
-    study.seal()
+    study.seal().write_plan()
     change(study)
     study.write_plan()
     with pytest.raises(MalformedInputError) as caught:

@@ -59,6 +59,7 @@ def demo_command(root: Path) -> None:
     _freeze_once(workspace, plan)
     for phase in plan.phases:
         _authorize_and_run(workspace, plan, phase, key)
+    _mend(workspace, plan)
     audited = _checked(workspace, show=True)
     _show_tensor(audited)
     scores = finished_run(workspace, read_manifest(workspace, NAME)).open_scores()
@@ -189,6 +190,14 @@ def _authorize_and_run(workspace: Workspace, plan: Plan, phase: str, key: Path) 
         execute_phase(workspace, NAME, phase)
     history = RunRecord.load(run, terms_of(frozen), now).history
     click.echo(f"run: {phase} complete, results {short(history.closed[phase].results)}")
+
+
+def _mend(workspace: Workspace, plan: Plan) -> None:
+    """What an interrupted submission or look left behind is set aside by a closed phase's run."""
+    run = workspace.run(NAME)
+    record = RunRecord.load(run, terms_of(read_manifest(workspace, NAME)), now)
+    if run.leftovers() or run.torn_end() or record.orphans(allowed=1):
+        execute_phase(workspace, NAME, list(plan.phases)[-1])
 
 
 def _show_tensor(audited: AuditedRun) -> None:

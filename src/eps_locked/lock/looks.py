@@ -184,6 +184,7 @@ def permit_look(
         verify_sources(workspace, frozen.manifest)
         record = RunRecord.load(run, terms_of(frozen), clock)  # F2
         _require_complete(record)
+        _require_settled(record)
         submission = _frozen_submission(record, number)  # F3
         verdict = _filed_verdict(record, verdict_now(), frozen.manifest.name)  # F4
         verify_code(frozen, record.history, code)  # F5
@@ -223,6 +224,18 @@ def _require_complete(record: RunRecord) -> None:
                 found="open",
                 next_step=f"just run-phase {record.run.folder.name} {phase}",
             )
+
+
+def _require_settled(record: RunRecord) -> None:
+    """No torn line: the evidence could not be judged with one."""
+    if record.run.torn_end():
+        name, last = record.run.folder.name, record.history.terms.phases[-1]
+        raise RefusedError(
+            str(record.run.ledger_path),
+            expected="whole lines",
+            found="a line torn by a crash",
+            next_step=f"just run-phase {name} {last}, which sets it aside",
+        )
 
 
 def _frozen_submission(record: RunRecord, number: int) -> SubmissionBody:

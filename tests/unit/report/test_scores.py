@@ -14,9 +14,10 @@ from reader import PageReader, TableReader
 from eps_locked.errors import MalformedInputError
 from eps_locked.report.figures import bar, whisker
 from eps_locked.report.looks import look_sections, look_sheets
-from eps_locked.report.score_rows import POOLED, require_scores
+from eps_locked.report.score_rows import POOLED, beyond, groups, require_scores
 from eps_locked.report.score_sections import score_anchors, score_sections
 from eps_locked.report.score_sheets import score_sheets
+from eps_locked.report.score_summary import in_short
 from eps_locked.report.score_text import score_text
 from eps_locked.scoring.final import score_final
 from eps_locked.scoring.score import score_open
@@ -97,6 +98,109 @@ def test_what_is_undefined_says_why(scores: dict[str, Any]) -> None:
         assert words in text
     assert "nan" not in text.lower().split()
     assert "None" not in text
+
+
+def lead(scores: dict[str, Any], number: int = 0) -> str:
+    return PageReader(in_short(scores, groups(scores)[number]).encode()).text
+
+
+def set_nulls(group: dict[str, Any], p: float, n: int = 999) -> None:
+    """The same p for every measure and combiner of a behaviour."""
+    for one in group["predictors"]:
+        for measure in (one["spearman"], one["r2"]["leave_two_out"], beyond(one)["delta_r2"]):
+            measure["null"].update(p=p, n=n)
+    for one in group["combiners"]:
+        for measure in (one["r2"], one["delta_r2"]):
+            measure["null"].update(p=p, n=n)
+    for row in group["multiplicity"]:
+        row.update(p=p, holm=min(1.0, 4 * p))
+
+
+def test_the_first_sentences_say_how_many_cells_and_who_is_best(scores: dict[str, Any]) -> None:
+    first = scores["behaviours"][0]
+    best = first["predictors"][2]
+    best["r2"]["leave_two_out"].update(
+        value=0.61, low=-4000.0, high=0.8, coverage_reached=False, simulated_coverage=0.891
+    )
+    best["r2"]["leave_two_out"]["null"].update(mean=-150.0, high=0.2)
+    text = lead(scores)
+    assert text.startswith("59 of 60 cells are scored. Best of 4 predictors by R² out of fold: ")
+    assert "Bystander prior, 0.61 [below −99, 0.80] (covers 89.1 %)" in text
+    assert "permuted below −99, 95 % below 0.20; Holm p 0.016." in text
+    assert "could have been seen (power 80 %, before Holm): 0.47." in text
+    assert lead(scores, 2).startswith("118 cells of 2 behaviours are pooled.")
+    html = score_sections(scores)
+    assert html.index('class="lead"') < html.index("<h3")
+    assert html.count('class="lead"') == 3
+
+
+def test_nothing_is_said_plainly_when_nothing_differs_from_its_null(
+    scores: dict[str, Any],
+) -> None:
+    first = scores["behaviours"][0]
+    set_nulls(first, 0.02)
+    text = lead(scores)
+    assert (
+        "Nothing here is distinguishable from its null: no R², Spearman, gain over rows and "
+        "columns, combiner's R² or combiner's gain has a Holm p of 0.05 or less."
+    ) in text
+    assert "could (" not in text
+    # Four predictors and 79 relabellings: 4 / 80 can still be reached, 4 / 79 cannot.
+    set_nulls(first, 0.02, n=79)
+    assert "could (" not in lead(scores)
+    set_nulls(first, 0.02, n=78)
+    assert "No R² could (78 relabellings leave it 0.051); no Spearman could" in lead(scores)
+
+
+@pytest.mark.parametrize("what", ["spearman", "gain", "combiner"])
+def test_one_measure_that_differs_is_named_and_nothing_is_not_said(
+    scores: dict[str, Any], what: str
+) -> None:
+    first = scores["behaviours"][0]
+    set_nulls(first, 0.3)
+    one = first["predictors"][1]
+    measure, said = {
+        "spearman": (one["spearman"], "Spearman: One-way output KL."),
+        "gain": (beyond(one)["delta_r2"], "gain over rows and columns: One-way output KL."),
+        "combiner": (first["combiners"][0]["r2"], "combiner's R²: ridge."),
+    }[what]
+    measure["null"]["p"] = 0.0125  # four tests: exactly 0.05 after Holm
+    text = lead(scores)
+    assert f"After Holm (p ≤ 0.05) these differ from their null: {said}" in text
+    assert "Nothing here" not in text
+    measure["null"]["p"] = 0.0126
+    assert "Nothing here" in lead(scores)
+
+
+def test_better_than_relabelled_but_worse_than_the_mean_is_said(scores: dict[str, Any]) -> None:
+    first = scores["behaviours"][0]
+    set_nulls(first, 0.3)
+    first["predictors"][0]["r2"]["leave_two_out"]["value"] = -0.1
+    first["multiplicity"][0]["holm"] = 0.01
+    assert "null: R²: Symmetric Gaussian KL (none above 0)." in lead(scores)
+
+
+def test_the_additive_model_stands_in_the_first_sentences(scores: dict[str, Any]) -> None:
+    first = scores["behaviours"][0]
+    for one, gain in zip(first["predictors"], (0.03, -0.1, 0.01, 0.02), strict=True):
+        beyond(one)["delta_r2"]["value"] = gain
+        one["r2"]["leave_two_out"]["value"] = 0.2
+    text = lead(scores)
+    assert (
+        "Rows and columns alone reach 0.66 without any metric; no predictor's own R² does" in text
+    )
+    assert "the largest gain on top is that of Symmetric Gaussian KL, +0.03 (Holm p " in text
+    for one in first["predictors"]:
+        beyond(one)["delta_r2"]["value"] = -0.01
+    assert lead(scores).endswith("no predictor's own R² does, and none adds to it.")
+    first["predictors"][3]["r2"]["leave_two_out"]["value"] = 0.7
+    assert "above that: Source prior, and none adds to it." in lead(scores)
+
+
+def test_without_a_predictor_only_the_cells_are_counted(scores: dict[str, Any]) -> None:
+    first = scores["behaviours"][0]
+    first.update(predictors=[], multiplicity=[], combiners=[])
+    assert lead(scores) == "59 of 60 cells are scored."
 
 
 def test_gates_are_words_and_signs_not_colours_alone(scores: dict[str, Any]) -> None:

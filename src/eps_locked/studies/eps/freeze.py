@@ -79,7 +79,7 @@ def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> Fr
     section = EpsPlan.from_section(plan.study_section)
     _check_phases(plan, section)
     material = read_material(section, reader)
-    _read_recipients(section, reader)
+    _read_recipients(plan, section, reader)
     for number, behaviour in enumerate(section.behaviours):
         check_marker(behaviour, tokenizer, f"plan.eps.behaviours[{number}].marker")
     rendered = render_all(section, material, tokenizer)
@@ -322,7 +322,7 @@ def behaviour_files(section: EpsPlan, reader: SourceReader) -> list[BehaviourFil
     return found
 
 
-def _read_recipients(section: EpsPlan, reader: SourceReader) -> None:
+def _read_recipients(plan: Plan, section: EpsPlan, reader: SourceReader) -> None:
     """Have the custodian's public keys frozen, and require that one can encrypt to them."""
     relative = section.quarantine.recipients
     if relative is None:
@@ -338,7 +338,16 @@ def _read_recipients(section: EpsPlan, reader: SourceReader) -> None:
             next_step="ask the custodian for a public key (age-keygen prints one), or: "
             f"eps-locked keys custodian --key KEYFILE --recipients plans/{relative}",
         ) from error
-    public_recipients(data, thing=f"plans/{relative}")
+    recipients = public_recipients(data, thing=f"plans/{relative}")
+    signers = reader.read(plan.authorization.allowed_signers, thing="allowed_signers").decode()
+    for line in signers.splitlines():
+        if line.split()[:1] == [plan.author] and any(one in line for one in recipients):
+            raise MalformedInputError(
+                f"plans/{relative}",
+                expected="a custodian who does not run the study",
+                found=f"the signing key of its author {plan.author}",
+                next_step="ask somebody else for a public key",
+            )
 
 
 def _refuse_marker_in_items(behaviour: MarkerBehaviour, items: Sequence[Item]) -> None:
