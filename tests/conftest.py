@@ -80,7 +80,7 @@ def _tiny(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
 
 @pytest.fixture
 def tiny(_tiny: StudySimulator, tmp_path: Path) -> StudySimulator:
-    """The smallest study that can be frozen (11 steps), finished; a private copy."""
+    """The smallest study that can be frozen (10 steps), finished; a private copy."""
     return _tiny.copy_to(tmp_path / "study")
 
 

@@ -84,7 +84,7 @@ def default_contexts() -> list[dict[str, Any]]:
 
 
 def default_plan() -> dict[str, Any]:
-    """A plan with two train contexts, four eval contexts, two seeds: 36 steps."""
+    """A plan with two train contexts, four eval contexts, two seeds: 24 steps."""
     return {
         "schema": "eps-locked/plan/1",
         "name": NAME,
@@ -226,7 +226,7 @@ def scored_contexts() -> list[dict[str, Any]]:
 
 
 def tiny_plan() -> dict[str, Any]:
-    """One train context, two eval contexts, one seed: 11 steps, for loops over every write."""
+    """One train context, two eval contexts, one seed: 10 steps, for loops over every write."""
     plan = default_plan()
     plan["seeds"], plan["minimum_seeds"] = [11], 1
     section = plan["eps"]

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import blake3
@@ -35,7 +34,6 @@ __all__ = [
     "PooledStandardError",
     "crossed_bootstrap_interval",
     "generator_from_digest",
-    "ragged_crossed_bootstrap_interval",
     "standard_error_pooled_over_cells",
 ]
 
@@ -45,7 +43,6 @@ IntArray = npt.NDArray[np.int64]
 # Weights are made for so many resamples at a time that one block has about this many entries. The
 # result does not depend on it.
 _BLOCK_ENTRIES = 1 << 20
-_MAX_EMPTY_SHARE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,77 +114,18 @@ def crossed_bootstrap_interval(
     Source: Owen 2007, The pigeonhole bootstrap, Ann. Appl. Stat. 1(2), 386-411.
     """
     values = _finite_array(values_SQ, "values_SQ", n_dims=2)
-    return _interval(values, None, rng, n_resamples, confidence_level, "values_SQ")
-
-
-def ragged_crossed_bootstrap_interval(
-    values: Sequence[npt.ArrayLike],
-    questions: Sequence[npt.ArrayLike],
-    *,
-    rng: np.random.Generator,
-    n_resamples: int,
-    confidence_level: float,
-) -> Interval:
-    """``crossed_bootstrap_interval`` where some readings are missing.
-
-    values[s]: the readings seed s has. questions[s]: as many integers, which question each belongs
-    to; the same integer under two seeds is the same question. The statistic is the mean of the
-    readings present. A resample in which no drawn seed has any drawn question has no mean: it is
-    left out, and ``n_resamples`` of the result counts the rest.
-
-    Missing must mean missing at random. A judge that refuses hard questions is not that, and no
-    weight repairs it. Without gaps the numbers equal those of the complete version (question
-    numbers in ascending order being its columns).
-
-    Raises StatsInputError as the complete version does, and for a question given twice under one
-    seed, lengths that differ, a seed without readings, or more than 5 % of resamples without one.
-    """
-    if len(values) != len(questions):
-        raise StatsInputError("questions", expected=f"{len(values)} seeds", found=len(questions))
-    readings = [_finite_array(row, f"values[{s}]", n_dims=1) for s, row in enumerate(values)]
-    numbers = [_question_numbers(row, f"questions[{s}]") for s, row in enumerate(questions)]
-    columns = np.unique(np.concatenate(numbers)) if numbers else np.zeros(0, dtype=np.int64)
-    filled = np.zeros((len(readings), len(columns)))
-    present = np.zeros_like(filled)
-    for s, (row, number) in enumerate(zip(readings, numbers, strict=True)):
-        if len(row) != len(number) or len(row) == 0:
-            raise StatsInputError(
-                f"values[{s}]", expected=f"{max(len(number), 1)} readings", found=len(row)
-            )
-        position = np.searchsorted(columns, number)
-        filled[s, position] = row
-        present[s, position] = 1.0
-    return _interval(filled, present, rng, n_resamples, confidence_level, "values")
-
-
-def _interval(
-    values: FloatArray,
-    present: FloatArray | None,
-    rng: np.random.Generator,
-    n_resamples: int,
-    confidence_level: float,
-    name: str,
-) -> Interval:
-    _require_design(values.shape, name)
+    _require_design(values.shape, "values_SQ")
     if not 0 < confidence_level < 1:
         raise StatsInputError(
             "confidence_level", expected="a number between 0 and 1", found=confidence_level
         )
     if n_resamples < 1:
         raise StatsInputError("n_resamples", expected="at least 1", found=n_resamples)
-    means = _resampled_means(values, present, rng, n_resamples)
-    if len(means) < (1 - _MAX_EMPTY_SHARE) * n_resamples:
-        raise StatsInputError(
-            name,
-            problem="is too sparse to resample",
-            expected=f"readings in at least {1 - _MAX_EMPTY_SHARE:.0%} of resamples",
-            found=f"{len(means)} of {n_resamples}",
-        )
+    means = _resampled_means(values, rng, n_resamples)
     tail = (1 - confidence_level) / 2
     bounds = np.quantile(means, [tail, 1 - tail], method="linear")
-    known = values if present is None else values[present > 0]
     # Exact arithmetic would need no clip: it takes off rounding in the last digit and no more.
-    low, high = np.clip(bounds, known.min(), known.max())
+    low, high = np.clip(bounds, values.min(), values.max())
     return Interval(
         low=float(low),
         high=float(high),
@@ -197,13 +135,11 @@ def _interval(
     )
 
 
-def _resampled_means(
-    values: FloatArray, present: FloatArray | None, rng: np.random.Generator, n_resamples: int
-) -> FloatArray:
-    """Means of the resamples that have one, in the order drawn; shape (B,) or less.
+def _resampled_means(values: FloatArray, rng: np.random.Generator, n_resamples: int) -> FloatArray:
+    """Means of the resamples in the order drawn, shape (B,).
 
-    A resample is a pair of multinomial weights, w_S and w_Q, and its mean is
-    w_S' Y w_Q / w_S' M w_Q with M the mask of present readings: no reading is ever copied.
+    A resample is a pair of multinomial weights, w_S and w_Q, and its mean is w_S' Y w_Q / (S Q):
+    no reading is ever copied.
     """
     n_seeds, n_questions = values.shape
     # One stream per factor, so that the blocks below may have any size.
@@ -215,11 +151,7 @@ def _resampled_means(
         weights_BS = _multinomial_weights(seed_rng, n_seeds, size)
         weights_BQ = _multinomial_weights(question_rng, n_questions, size)
         totals = np.einsum("bq,bq->b", weights_BS @ values, weights_BQ)
-        if present is None:
-            means.append(totals / (n_seeds * n_questions))
-        else:
-            counts = np.einsum("bq,bq->b", weights_BS @ present, weights_BQ)
-            means.append(totals[counts > 0] / counts[counts > 0])
+        means.append(totals / (n_seeds * n_questions))
     return np.concatenate(means)
 
 
@@ -327,17 +259,6 @@ def _finite_array(values: npt.ArrayLike, name: str, *, n_dims: int) -> FloatArra
             name,
             expected="finite readings only",
             found=f"{n_bad} of {array.size} that are not",
-            next_step="leave unscored readings out and use the ragged version",
+            next_step="leave unscored readings out",
         )
     return array
-
-
-def _question_numbers(numbers: npt.ArrayLike, name: str) -> IntArray:
-    array = np.asarray(numbers)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise StatsInputError(
-            name, expected="a list of integers", found=f"{array.dtype} in {array.ndim} dimensions"
-        )
-    if len(np.unique(array)) != len(array):
-        raise StatsInputError(name, problem="names a question twice under one seed")
-    return array.astype(np.int64)

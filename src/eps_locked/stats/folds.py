@@ -17,7 +17,7 @@ contexts may stand in the list several times, once per behaviour: it then leaves
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ __all__ = [
     "leave_one_context_out",
     "leave_two_contexts_out",
     "require_cells",
-    "restrict_folds",
     "stack_folds",
     "touching",
 ]
@@ -59,10 +58,6 @@ class FoldMatrix:
     fit_FN: FloatArray
     fold_T: IntArray
     cell_T: IntArray
-    n_fit_F: FloatArray = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n_fit_F", self.fit_FN.sum(axis=1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -140,21 +135,6 @@ def touching(
     groups = np.unique(np.concatenate((train_group, eval_group)))
     touch_GN = (train_group == groups[:, None]) | (eval_group == groups[:, None])
     return tuple(int(group) for group in groups), touch_GN
-
-
-def restrict_folds(folds: Sequence[Fold], *, may_fit: BoolArray, may_test: BoolArray) -> list[Fold]:
-    """The same folds, fitted on ``may_fit`` cells only and tested on ``may_test`` cells only.
-
-    For the final test: fit on open cells, test on those that were held back, and still leave out
-    of each fit whatever touches the contexts it is tested on. Folds without a test are dropped.
-    Raises StatsInputError when a fold that is left has nothing to fit on.
-    """
-    kept = [
-        Fold(held=fold.held, fit=fold.fit & may_fit, test=fold.test & may_test)
-        for fold in folds
-        if (fold.test & may_test).any()
-    ]
-    return _with_fit_cells(kept)
 
 
 def stack_folds(folds: Sequence[Fold]) -> FoldMatrix:

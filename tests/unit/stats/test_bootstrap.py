@@ -16,7 +16,6 @@ from eps_locked.stats.bootstrap import (
     Interval,
     crossed_bootstrap_interval,
     generator_from_digest,
-    ragged_crossed_bootstrap_interval,
     standard_error_pooled_over_cells,
 )
 
@@ -37,12 +36,6 @@ def readings(n_seeds: int, n_questions: int, label: str = "readings") -> np.ndar
 def interval(values, label: str = "draw", n_resamples: int = 400, level: float = 0.95) -> Interval:
     return crossed_bootstrap_interval(
         values, rng=rng(label), n_resamples=n_resamples, confidence_level=level
-    )
-
-
-def ragged(values, questions, label: str = "draw", n_resamples: int = 400) -> Interval:
-    return ragged_crossed_bootstrap_interval(
-        values, questions, rng=rng(label), n_resamples=n_resamples, confidence_level=0.95
     )
 
 
@@ -173,51 +166,6 @@ def test_seeds_are_resampled_too():
 # --- missing readings -----------------------------------------------------------------------------
 
 
-def test_ragged_without_gaps_equals_the_complete_version():
-    values = readings(3, 8)
-    questions = [np.arange(8) * 5 for _ in range(3)]
-    shuffled = rng("shuffle").permutation(8)
-    assert ragged(list(values), questions) == interval(values)
-    assert ragged(
-        [values[0][shuffled], *values[1:]], [questions[0][shuffled], *questions[1:]]
-    ) == interval(values)
-
-
-def test_ragged_equals_a_loop_over_the_readings_present():
-    values, questions = [[1.0, 2.0, 4.0], [3.0, 8.0]], [[0, 1, 3], [1, 2]]
-    table = {(s, q): y for s in range(2) for q, y in zip(questions[s], values[s], strict=True)}
-    n = 300
-    seed_rng, question_rng = bootstrap._child_generators(rng("draw"))
-    means = []
-    for w_s, w_q in zip(
-        bootstrap._multinomial_weights(seed_rng, 2, n),
-        bootstrap._multinomial_weights(question_rng, 4, n),
-        strict=True,
-    ):
-        weights = {key: w_s[key[0]] * w_q[key[1]] for key in table}
-        if sum(weights.values()) > 0:
-            means.append(sum(weights[key] * table[key] for key in table) / sum(weights.values()))
-    found = ragged(values, questions, n_resamples=n)
-    assert found.n_resamples == len(means) < n
-    assert (found.low, found.high) == pytest.approx(np.percentile(means, [2.5, 97.5]), abs=1e-12)
-    assert 1.0 <= found.low <= found.high <= 8.0
-
-
-def test_a_missing_reading_is_not_read_as_zero():
-    gaps = [np.arange(7), np.arange(6), np.arange(1, 7)]
-    found = ragged([np.full(len(row), 0.1) for row in gaps], gaps)
-    assert (found.low, found.high) == (0.1, 0.1)
-
-
-@pytest.mark.parametrize("value", [0.1, 0.3, 0.7, 1.1, -0.1])
-def test_ragged_interval_never_leaves_the_range_of_the_readings_present(value):
-    source = rng("gaps")
-    for n_questions in range(5, 40):
-        gaps = [np.flatnonzero(source.random(n_questions) < 0.8) for _ in range(3)]
-        found = ragged([np.full(len(row), value) for row in gaps], gaps, n_resamples=20)
-        assert (found.low, found.high) == (value, value)
-
-
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -246,25 +194,6 @@ def test_confidence_level_outside_0_to_1_is_refused(level):
 def test_no_resamples_are_refused():
     with pytest.raises(StatsInputError, match="n_resamples: expected at least 1, found 0"):
         interval(readings(2, 3), n_resamples=0)
-
-
-@pytest.mark.parametrize(
-    ("values", "questions", "words"),
-    [
-        ([[1.0, 2.0]], [[0, 1], [0, 1]], "expected 1 seeds, found 2"),
-        ([[1.0, 2.0]], [[0, 0]], "names a question twice"),
-        ([[1.0, 2.0]], [[0, 1, 2]], r"values\[0\]: expected 3 readings, found 2"),
-        ([[1.0, 2.0], []], [[0, 1], []], r"values\[1\]: expected 1 readings, found 0"),
-        ([[1.0, 2.0]], [[0.0, 1.0]], "expected a list of integers"),
-        ([[1.0, math.nan]], [[0, 1]], r"values\[0\]: expected finite readings only"),
-        ([[1.0], [2.0]], [[0], [0]], "expected at least 1 seed and 2 questions"),
-        ([], [], "expected at least 1 seed and 2 questions"),
-        ([[0.0], [1.0]], [[0], [1]], "readings in at least 95% of resamples, found"),
-    ],
-)
-def test_ragged_readings_without_a_mean_are_refused(values, questions, words):
-    with pytest.raises(StatsInputError, match=words):
-        ragged(values, questions)
 
 
 # --- generators -----------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from eps_locked.stats.folds import (
     inner_folds,
     leave_one_context_out,
     leave_two_contexts_out,
-    restrict_folds,
     stack_folds,
     touching,
 )
@@ -260,20 +259,6 @@ def test_inner_folds_part_the_fit_cells_of_every_fold_they_can_part():
         assert inner.test_UN.any(axis=1).all()
         # A fold that holds the block out itself has nothing of it to test.
         assert not (matrix.fit_FN[~inner.usable_F] * touches).any()
-
-
-def test_held_back_cells_are_tested_on_open_ones_alone():
-    train, evaluated = table(5, 6)
-    is_open = np.random.default_rng(3).random(len(train)) < 0.7
-    folds = restrict_folds(
-        leave_two_contexts_out(train, evaluated), may_fit=is_open, may_test=~is_open
-    )
-    assert np.array_equal(np.sum([fold.test for fold in folds], axis=0), (~is_open).astype(int))
-    for fold in folds:
-        assert not fold.fit[~is_open].any()
-        assert fold.test.any()
-    with pytest.raises(StatsInputError, match="too few contexts"):
-        restrict_folds(folds, may_fit=np.zeros(len(train), dtype=bool), may_test=~is_open)
 
 
 # --- refusals -------------------------------------------------------------------------------------
