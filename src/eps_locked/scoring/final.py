@@ -22,6 +22,7 @@ from eps_locked.scoring.intervals import (
     Clusters,
     difference_measure,
     r2_measure,
+    refitted_lines,
     spearman_measure,
 )
 from eps_locked.scoring.measures import Measure, absent, null_of, or_none
@@ -292,7 +293,14 @@ def _open_scores(field: Field, predictor: Predictor) -> dict[str, Any]:
         "spearman": _spearman(
             x_NM, design.y_N, Clusters.of(design), predictor.sign, design.settings, levels=False
         ),
-        "r2": _r2(predicted, design.y_N, Clusters.of(design), design.settings, levels=False),
+        "r2": _r2(
+            predicted,
+            design.y_N,
+            Clusters.of(design),
+            design.settings,
+            levels=False,
+            refitted_K=refitted_lines(design, x_NM[:, 0]),
+        ),
     }
 
 
@@ -310,7 +318,7 @@ def _split(
         "n": n,
         "reason": None,
         "spearman": _spearman(x_NM[rows], y, clusters, sign, settings, levels=True),
-        "r2": _r2(predicted_NM[rows], y, clusters, settings, levels=True),
+        "r2": _r2(predicted_NM[rows], y, clusters, settings, levels=True, fitted_elsewhere=True),
         "additive": _additive(field, rows, x_NM),
     }
 
@@ -342,10 +350,21 @@ def _r2(
     settings: ScoreSettings,
     *,
     levels: bool,
+    refitted_K: FloatArray | None = None,
+    fitted_elsewhere: bool = False,
 ) -> Measure:
     r2 = r_squared_columns(y_N, predicted_NM)
     null = null_of(or_none(float(r2[0])), r2[1:], settings.alpha)
-    return r2_measure(y_N, predicted_NM[:, 0], clusters, null=null, bootstrap=True, levels=levels)
+    return r2_measure(
+        y_N,
+        predicted_NM[:, 0],
+        clusters,
+        null=null,
+        bootstrap=True,
+        levels=levels,
+        refitted_K=refitted_K,
+        fitted_elsewhere=fitted_elsewhere,
+    )
 
 
 def _additive(field: Field, rows: BoolArray, x_NM: FloatArray) -> dict[str, Any]:
@@ -386,7 +405,12 @@ def _additive(field: Field, rows: BoolArray, x_NM: FloatArray) -> dict[str, Any]
         "r2": or_none(base),
         "with_predictor_r2": or_none(float(r2[0])),
         "delta_r2": difference_measure(
-            y, together[:, 0], effects[known], Clusters.of(design, known), null=null
+            y,
+            together[:, 0],
+            effects[known],
+            Clusters.of(design, known),
+            null=null,
+            fitted_elsewhere=True,
         ),
     }
 

@@ -17,6 +17,7 @@ from eps_locked.scoring.measures import Measure, absent, measure
 from eps_locked.scoring.settings import LOOKS
 from eps_locked.stats.dyadic import (
     ScoreInterval,
+    line_r2_without_contexts,
     r2_difference_interval,
     r2_interval,
     spearman_interval,
@@ -24,7 +25,7 @@ from eps_locked.stats.dyadic import (
 from eps_locked.stats.ranks import spearman
 from eps_locked.stats.regression import r_squared
 
-__all__ = ["Clusters", "difference_measure", "r2_measure", "spearman_measure"]
+__all__ = ["Clusters", "difference_measure", "r2_measure", "refitted_lines", "spearman_measure"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -68,8 +69,13 @@ class Clusters:
         )
 
     def interval(
-        self, make: Callable[..., ScoreInterval | None], bootstrap: bool, *columns: FloatArray
+        self,
+        make: Callable[..., ScoreInterval | None],
+        bootstrap: bool,
+        *columns: FloatArray,
+        **fitted: Any,
     ) -> ScoreInterval | None:
+        """``fitted``: where the predictions come from, as ``stats.dyadic.r2_interval`` asks."""
         train, evaluated, stratum = self._ids
         settings = self._design.settings
         options: dict[str, Any] = {
@@ -77,6 +83,7 @@ class Clusters:
             "n_resamples": settings.n_resamples if bootstrap else 0,
             "confidence_level": settings.confidence_level,
             "stratum_N": stratum,
+            **fitted,
         }
         return make(*columns, train, evaluated, **options)
 
@@ -110,15 +117,26 @@ def r2_measure(
     null: Measure | None = None,
     bootstrap: bool = False,
     levels: bool = False,
+    refitted_K: FloatArray | None = None,
+    fitted_elsewhere: bool = False,
 ) -> Measure:
-    """R2 with its interval. ``n`` where it is not the number of values (doubled pairs)."""
+    """R2 with its interval. ``n`` where it is not the number of values (doubled pairs).
+
+    refitted_K, fitted_elsewhere: where the predictions come from (``stats.dyadic.r2_interval``).
+    """
     n = len(y_N) if n is None else n
     value = r_squared(y_N, predicted_N) if len(y_N) >= _LEAST else None
     if value is None:
         return absent(n, _why_not(n))
-    return _found(
-        value, n, clusters.interval(r2_interval, bootstrap, y_N, predicted_N), null, levels
+    interval = clusters.interval(
+        r2_interval,
+        bootstrap,
+        y_N,
+        predicted_N,
+        refitted_K=refitted_K,
+        fitted_elsewhere=fitted_elsewhere,
     )
+    return _found(value, n, interval, null, levels)
 
 
 def difference_measure(
@@ -130,6 +148,8 @@ def difference_measure(
     n: int | None = None,
     null: Measure | None = None,
     bootstrap: bool = False,
+    refitted_K: FloatArray | None = None,
+    fitted_elsewhere: bool = False,
 ) -> Measure:
     """R2 of ``predicted`` less R2 of ``baseline`` on the same cells, with a paired interval."""
     n = len(y_N) if n is None else n
@@ -138,8 +158,26 @@ def difference_measure(
     own, other = r_squared(y_N, predicted_N), r_squared(y_N, baseline_N)
     if own is None or other is None:
         return absent(n, _why_not(n))
-    interval = clusters.interval(r2_difference_interval, bootstrap, y_N, predicted_N, baseline_N)
+    interval = clusters.interval(
+        r2_difference_interval,
+        bootstrap,
+        y_N,
+        predicted_N,
+        baseline_N,
+        refitted_K=refitted_K,
+        fitted_elsewhere=fitted_elsewhere,
+    )
     return _found(own - other, n, interval, null, False)
+
+
+def refitted_lines(design: Design, x_N: FloatArray) -> FloatArray | None:
+    """R2 of the design's leave-two-out lines when each context is left out of everything.
+
+    None for pooled behaviours, whose pieces the closed form does not know.
+    """
+    if len(design.pieces) > 1:
+        return None
+    return line_r2_without_contexts(x_N, design.y_N, design.group_train_N, design.group_eval_N)
 
 
 def _why_not(n: int) -> str:

@@ -19,6 +19,7 @@ from eps_locked.scoring.intervals import (
     Clusters,
     difference_measure,
     r2_measure,
+    refitted_lines,
     spearman_measure,
 )
 from eps_locked.scoring.measures import Measure, absent, null_of, or_none
@@ -118,7 +119,7 @@ def score_predictor(ground: Ground, predictor: Predictor) -> dict[str, Any]:
         "metric": predictor.metric,
         "spearman": _spearman(design, x_NM, rho_M, None, sign),
         "r2": {
-            "leave_two_out": _r2(design, two, design.two.reason, None),
+            "leave_two_out": _r2(design, two, design.two.reason, None, x_N=x_NM[:, 0]),
             "leave_one_out": _r2(design, one, design.one.reason, None),
         },
         "within_family": _family(design, few_NM, two, within, sign),
@@ -164,8 +165,14 @@ def _spearman(
 
 
 def _r2(
-    design: Design, predicted_NM: FloatArray | None, reason: str | None, keep: BoolArray | None
+    design: Design,
+    predicted_NM: FloatArray | None,
+    reason: str | None,
+    keep: BoolArray | None,
+    *,
+    x_N: FloatArray | None = None,
 ) -> Measure:
+    """``x_N``: the predictor, where the predictions are its leave-two-out lines at all cells."""
     n = design.n if keep is None else int(keep.sum())
     if predicted_NM is None:
         return absent(n, str(reason))
@@ -176,7 +183,12 @@ def _r2(
     r2 = r_squared_columns(y, predicted)
     null = null_of(or_none(float(r2[0])), r2[1:], design.settings.alpha)
     return r2_measure(
-        y, predicted[:, 0], Clusters.of(design, keep), null=null, bootstrap=keep is None
+        y,
+        predicted[:, 0],
+        Clusters.of(design, keep),
+        null=null,
+        bootstrap=keep is None,
+        refitted_K=None if x_N is None else refitted_lines(design, x_N),
     )
 
 
@@ -282,7 +294,17 @@ def _blind(design: Design, predictor: Predictor, own_N: FloatArray | None) -> di
         [design.predictor(predictor.blind), design.relabelled(predictor.blind, n)]
     )
     blind = line_predictions(x_NM, design.y_N, design.two.matrix)
-    difference = difference_measure(design.y_N, own_N, blind[:, 0], Clusters.of(design))
+    own, other = (
+        refitted_lines(design, column)
+        for column in (design.predictor(predictor.values), x_NM[:, 0])
+    )
+    difference = difference_measure(
+        design.y_N,
+        own_N,
+        blind[:, 0],
+        Clusters.of(design),
+        refitted_K=None if own is None or other is None else own - other,
+    )
     low, high = difference["low"], difference["high"]
     beats = "undetermined"
     if low is not None and low > 0:
