@@ -265,11 +265,20 @@ def _look(look: Look, sheet: Sheet, n_looks: int) -> Html:
         tag(
             "p",
             f"Submission {look['submission']} by {look['author']}, {look['track']} track. A line "
-            "was fitted on all open scored cells and judged on the cells held back; shipped "
-            f"baselines went the same way beside it.{count_them}",
+            "was fitted on all open scored cells and judged on the cells held back. Everybody may know "
+            "these scores coarsely; the exact ones, and the baselines', are sealed to the custodian, "
+            f"because they are equations in the sealed values.{count_them}",
         ),
         *blocks,
     )
+
+
+def _place(group: Mapping[str, Any]) -> str:
+    """Where the submission stands among the shipped baselines on the same cells."""
+    rank = group["rank"]
+    if rank["by_r2"] is None or rank["of"] < 2:
+        return ""
+    return f"Place {rank['by_r2']} of {rank['of']} by R², the shipped baselines included. "
 
 
 def _carried(group: Mapping[str, Any]) -> Html:
@@ -281,7 +290,7 @@ def _carried(group: Mapping[str, Any]) -> Html:
                 "li",
                 tag("b", f"{one['metric']} ({one['role']}): "),
                 f"{one['overfit_gap']['statement']} Carries over: "
-                f"{one['overfit_gap']['carries_over']}.",
+                f"{one['overfit_gap']['carries_over']}. {_place(group)}".rstrip(),
             )
             for one in group["scores"]
         ],

@@ -132,7 +132,7 @@ def _finding(alpha: float, tests: list[Tested], titles: Mapping[str, str]) -> It
         yield tag("b", "Nothing here is distinguishable from its null:")
         yield f"no {names} has a Holm p of {alpha:g} or less."
     hopeless = [
-        f"no {test.name} could ({test.n_null} relabellings leave it {_p(test.floor)})"
+        f"no {test.name} could ({test.n_null} relabellings leave it at {_p(test.floor)} or more)"
         for test in tests
         if test.floor > alpha
     ]
@@ -169,7 +169,7 @@ def _additive(
         for one in predictors
         if (value := one["r2"]["leave_two_out"]["value"]) is not None and value > alone
     ]
-    text = f"Rows and columns alone reach {score_figure(alone)} without any metric; "
+    text = f"Rows and columns alone reach an R² of {score_figure(alone)}; "
     text += f"above that: {listed(above)}" if above else "no predictor's own R² does"
     if gains is None or not gains.values:
         return f"{text}."

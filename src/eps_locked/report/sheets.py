@@ -31,11 +31,12 @@ class Remark:
     """A small text below a cell's value; below the table where it is the same in all of them.
 
     of: the text; empty where a row has none, None where it could have none. ``every`` says in words
-    which rows could.
+    which rows could. again: whether a later cell of the row repeats it.
     """
 
     of: Callable[[Row], str | None]
     every: str = "Every row"
+    again: bool = False
 
     def shared(self, rows: Sequence[Row]) -> str | None:
         """The one text of all rows that could have one, if there are several of them."""
@@ -67,9 +68,14 @@ class Column:
         found = {tuple(row.get(key) for key in self.keys) for row in rows}
         return self.is_empty(rows) or (len(rows) > 1 and len(found) == 1)
 
-    def cell(self, row: Row, said: Sequence[Remark]) -> Child:
-        """What stands in a row, less what is said below the table."""
-        texts = [text for one in self.remarks if one not in said and (text := one.of(row))]
+    def cell(self, row: Row, said: Sequence[Remark], before: set[str]) -> Child:
+        """What stands in a row, less what is said below the table or ``before`` in the row."""
+        texts = []
+        for one in self.remarks:
+            text = one.of(row)
+            if text and one not in said and (one.again or text not in before):
+                texts.append(text)
+        before.update(texts)
         return join(self.show(row), *(join(" ", _small(text)) for text in texts))
 
 
@@ -113,26 +119,25 @@ def sheet_table(sheet: Sheet, caption: Child) -> Html:
     columns, notes = _said_once(sheet, rows)
     said = [one for column in columns for one in column.remarks if one.shared(rows)]
 
-    def cell(number: int, column: Column, row: Row) -> Html:
-        kind = column.kind or None
-        if number == 0:
-            return tag("th", column.cell(row, said), scope="row", class_=kind)
-        return tag("td", column.cell(row, said), class_=kind)
+    def line(row: Row) -> Html:
+        before: set[str] = set()
+        cells = []
+        for number, column in enumerate(columns):
+            name, scope = ("th", "row") if number == 0 else ("td", None)
+            content = column.cell(row, said, before)
+            cells.append(tag(name, content, scope=scope, class_=column.kind or None))
+        return tag("tr", cells)
 
     heads = [
         tag("th", c.head, scope="col", class_=c.kind or None, data_keys=" ".join(c.keys))
         for c in columns
-    ]
-    lines = [
-        tag("tr", [cell(number, column, row) for number, column in enumerate(columns)])
-        for row in rows
     ]
     table = scroller(
         tag(
             "table",
             tag("caption", tag("span", caption, " ", link)),
             tag("thead", tag("tr", heads)),
-            tag("tbody", lines),
+            tag("tbody", map(line, rows)),
             class_="short" if len(rows) <= _ONE_SHEET else None,
             data_csv=sheet.file,
             **_where(sheet),
@@ -301,7 +306,7 @@ def with_interval(
         keys=(key, low, high, coverage),
         show=show,
         kind="num",
-        remarks=(Remark(of=reason), Remark(of=covers, every="Every interval")),
+        remarks=(Remark(of=reason), Remark(of=covers, every="Every interval", again=True)),
     )
 
 

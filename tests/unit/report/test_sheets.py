@@ -354,6 +354,7 @@ def part(title: str, kind: str, x: float | None = None, **more: Any) -> dict[str
         ),
         ([part("A", "first", reason=None)], ["first part of A (1 row): no reason recorded."]),
         ([part("A", "first", word="passed")], []),
+        ([part("A", "first", word="failed")], []),
     ],
 )
 def test_rows_that_hold_nothing_are_named_and_counted(
@@ -389,6 +390,21 @@ def test_a_remark_of_all_rows_stands_below_and_one_of_some_stays() -> None:
         ["1", "1.00", "–"],
         ["2", "2.00 so", "–"],
     ]
+
+
+def test_a_row_gives_a_reason_once_and_every_coverage() -> None:
+    row = {key: None for name in "ab" for key in (name, f"{name}_low", f"{name}_high")}
+    row |= {"a_reason": "too few", "b_reason": "too few"}
+    columns = (with_interval("a", "a"), with_interval("b", "b"))
+    sheet = Sheet(file="t.csv", what="t", columns=columns, rows=(row,))
+    assert TableReader(sheet_table(sheet, "c")).tables[0].rows == [["– too few", "–"]]
+    known = dict.fromkeys(row, 0.5) | {
+        key: value
+        for name in "ab"
+        for key, value in ((f"{name}_coverage", 0.9), (f"{name}_coverage_reached", False))
+    }
+    cells = TableReader(sheet_table(replace(sheet, rows=(known,)), "c")).tables[0].rows[0]
+    assert cells == ["0.50 [0.50, 0.50] covers 90.0 %"] * 2
 
 
 def test_words_that_all_rows_share_need_no_column() -> None:
