@@ -265,9 +265,9 @@ def _look(look: Look, sheet: Sheet, n_looks: int) -> Html:
         tag(
             "p",
             f"Submission {look['submission']} by {look['author']}, {look['track']} track. A line "
-            "was fitted on all open scored cells and judged on the cells held back. Everybody may know "
-            "these scores coarsely; the exact ones, and the baselines', are sealed to the custodian, "
-            f"because they are equations in the sealed values.{count_them}",
+            "was fitted on all open scored cells and judged on the cells held back. Everybody may "
+            "know these scores coarsely; the exact ones, and the baselines', are sealed to the "
+            f"custodian, because they are equations in the sealed values.{count_them}",
         ),
         *blocks,
     )
