@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -170,9 +169,8 @@ def test_sealed_cells_look_like_no_value(browser: Browser, at: Path) -> None:
 
 def test_it_prints(browser: Browser, at: Path) -> None:
     browser.open(at, width=1280)
-    started = time.monotonic()
+    # A hatch that the PDF writer cannot bear shows as a browser that does not answer in time.
     data = browser.pdf()
-    assert time.monotonic() - started < 30, "a hatch that the PDF writer cannot bear"
     assert data.startswith(b"%PDF-")
     n_pages = len(re.findall(rb"/Type\s*/Page\b", data))
     assert 5 < n_pages < 80

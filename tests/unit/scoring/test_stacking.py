@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
 from eps_locked.scoring.stacking import stack
-from eps_locked.stats.folds import inner_folds, leave_two_contexts_out, stack_folds, touching
+from eps_locked.stats.folds import inner_folds, touching
 from eps_locked.stats.regression import ridge_choose
 from unit.stats.problems import (
     ALPHAS,
@@ -102,16 +100,3 @@ def test_what_is_tested_never_reaches_its_own_prediction(kind):
         mine = matrix.fold_T == f
         assert after[mine] == pytest.approx(before[mine], abs=1e-9)
         assert np.abs(after[~mine] - before[~mine]).max() > 1.0
-
-
-def test_a_full_row_chooses_its_penalties_in_a_moment():
-    train, evaluated = cells(16, 29)
-    matrix, (_, touch) = (
-        stack_folds(leave_two_contexts_out(train, evaluated)),
-        touching(train, evaluated),
-    )
-    X, y = problem(464, 10)
-    started = time.process_time()
-    stack(X, y, matrix, inner_folds(matrix.fit_FN, touch), tuple(np.logspace(-2, 4, 13)))
-    # About 0.2 s on one core for 115,000 inner ridge fits.
-    assert time.process_time() - started < 5.0
