@@ -45,6 +45,11 @@ class Prompts:
         )
 
 
+def row_seed(step: Step, *labels: str) -> int:
+    """A sampling seed for one row of one step: no two rows, aliases included, share one."""
+    return int(digest_value([step.id, *labels]).removeprefix("blake3:")[:12], 16)
+
+
 def derived_headroom(step: Step, inputs: StepInputs, section: EpsPlan) -> dict[str, bytes]:
     """Base value of the behaviour in every context, and which sources cannot reach the band."""
     behaviour = section.behaviour(step.params["behaviour"])

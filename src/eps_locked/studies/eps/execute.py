@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from eps_locked.canonical import decode, digest_value, encode
+from eps_locked.canonical import decode, encode
 from eps_locked.domain.execution import Progress, StepInputs, StepResult
 from eps_locked.domain.model import (
     AdapterFiles,
@@ -45,6 +45,7 @@ from eps_locked.studies.eps.derive import (
     item_ids,
     readings_of,
     record_of,
+    row_seed,
     rows_digest,
     sealed_contexts,
     stop_flags,
@@ -142,11 +143,6 @@ class Task:
 
     def prompts(self, name: str = "prompts") -> Prompts:
         return Prompts.read(self.inputs.frozen(name), f"frozen {name}")
-
-    def row_seed(self, *labels: str) -> int:
-        """A sampling seed for one row of one step: no two cells, aliases included, share one."""
-        digest = digest_value([self.step.id, *labels])
-        return int(digest.removeprefix("blake3:")[:12], 16)
 
 
 def _answers(task: Task) -> StepResult:
@@ -345,7 +341,7 @@ def _row(task: Task, prompts: Prompts, item: str, draft: TokenIds) -> Prompt:
     return Prompt(
         key=f"{prompts.context}/{item}",
         token_ids=prompts.by_item[item],
-        seed=task.row_seed(prompts.context, item),
+        seed=row_seed(task.step, prompts.context, item),
         draft=draft,
     )
 

@@ -8,7 +8,6 @@ from typing import Protocol
 
 import numpy as np
 
-from eps_locked.canonical import digest_value
 from eps_locked.domain.execution import Progress, StepInputs, StepResult
 from eps_locked.domain.model import (
     Completion,
@@ -45,7 +44,7 @@ from eps_locked.studies.eps.baselines.records import (
 )
 from eps_locked.studies.eps.baselines.rules import BaselineRules, SampleRules
 from eps_locked.studies.eps.baselines.steps import compared_with
-from eps_locked.studies.eps.derive import Prompts
+from eps_locked.studies.eps.derive import Prompts, row_seed
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
 
 __all__ = ["BaselineTask", "run_baseline"]
@@ -81,11 +80,6 @@ class BaselineTask:
 
     def prompts(self, name: str = "prompts") -> Prompts:
         return Prompts.read(self.inputs.frozen(name), f"frozen {name}")
-
-    def row_seed(self, *labels: str) -> int:
-        """A sampling seed for one row of one step: no two rows, aliases included, share one."""
-        digest = digest_value([self.step.id, *labels])
-        return int(digest.removeprefix("blake3:")[:12], 16)
 
 
 def run_baseline(task: BaselineTask) -> StepResult:
@@ -245,7 +239,7 @@ def _sample(
         Prompt(
             key=f"{name}/{draw}",
             token_ids=asked[name],
-            seed=task.row_seed(name, str(draw)),
+            seed=row_seed(task.step, name, str(draw)),
         )
         for name, draw in keys
     ]
