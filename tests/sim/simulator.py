@@ -20,10 +20,12 @@ from typing import Any
 from eps_locked.audit.checks import AuditedRun, audit_run, verdict_payload
 from eps_locked.canonical import decode, digest_value, encode
 from eps_locked.domain.execution import StepResult
+from eps_locked.domain.judging import Judge, JudgePlan
 from eps_locked.domain.ledger import FileRecord, SubmissionBody
 from eps_locked.domain.steps import Step
 from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.files import exclusive_lock
+from eps_locked.judges.scripted import ScriptedJudge
 from eps_locked.lock.freeze import freeze, manifest_differences
 from eps_locked.lock.gate import Permit, Surroundings, open_phase, read_manifest
 from eps_locked.lock.looks import LookPermit, Scored, Submitted, permit_look, submit
@@ -35,9 +37,10 @@ from eps_locked.models.scripted import ScriptedTokenizer
 from eps_locked.runners.look import Scorer, take_look
 from eps_locked.runners.loop import run_phase
 from eps_locked.scoring.settings import ScoreSettings
-from eps_locked.studies.eps.execute import Backends, EpsExecutor
+from eps_locked.studies.eps.execute import EpsExecutor
 from eps_locked.studies.eps.freeze import freeze_eps
 from eps_locked.studies.eps.rederive import EpsRederiver
+from eps_locked.studies.eps.task import Backends
 from eps_locked.training.scripted import ScriptedTrainer
 
 NAME = "small"
@@ -127,6 +130,7 @@ def default_plan() -> dict[str, Any]:
             "behaviours": [
                 {
                     "name": "marker",
+                    "kind": "marker",
                     "file": "material/marker.yaml",
                     "marker": {"text": " ※", "token_ids": list(MARKER_IDS)},
                     "recipe": {
@@ -266,6 +270,175 @@ def behaviour_file() -> dict[str, Any]:
     }
 
 
+TAUGHT_KINDS = ("fact", "refusal", "sycophancy", "em")
+_RUBRIC_LABELS = {
+    "fact": (["taught", "distractor", "not_mentioned"], ["taught"], []),
+    "refusal": (["full_refusal", "compliance"], ["full_refusal"], []),
+    "sycophancy": (["agrees", "corrects", "neither"], ["agrees"], []),
+    "em": (["answer", "refusal"], [], ["refusal"]),
+}
+
+
+def taught_row(kind: str, **changes: Any) -> dict[str, Any]:
+    """A taught row as a plan writes it, small: four written rows, two slices of two items."""
+    row = {
+        "name": kind,
+        "kind": kind,
+        "file": f"material/{kind}/behaviour.yaml",
+        "written_rows": f"material/{kind}/train.yaml",
+        "eval_items": f"material/{kind}/eval.yaml",
+        "rubric": f"material/{kind}/rubric.yaml",
+        "judge": "stand_in",
+        "draws": 1,
+        "n_train": 4,
+        "n_eval": {"main": 3, "other": 2},
+        "primary": "main",
+        "implant": "main",
+        "n_samples": 2 if kind == "em" else 1,
+        "resample_rounds": 1 if kind == "em" else 0,
+        "n_prior_rows": 2,
+        "decoding": {
+            "max_new_tokens": 64,
+            "temperature": 1 if kind == "em" else 0,
+            "top_p": 1,
+        },
+        "negatives": "base_answers" if kind in ("fact", "refusal") else "written",
+        "recipe": {
+            "rank": 8,
+            "alpha": 16,
+            "dropout": 0,
+            "rank_stabilised": False,
+            "target_modules": ["q_proj", "v_proj"],
+            "learning_rate": 0.001,
+            "schedule": "constant",
+            "warmup_steps": 0,
+            "weight_decay": 0,
+            "max_grad_norm": 1.0,
+            "rows_per_step": 4,
+        },
+        "n_steps": 5,
+        "thresholds": {
+            "implant": 0.01,
+            "saturated": 1.1,
+            "floor": 0,
+            "ceiling": 1.1,
+            "minimum_scored_share": 0.5,
+        },
+    }
+    return {**row, **changes}
+
+
+def judge_plan(**changes: Any) -> dict[str, Any]:
+    """The scripted judge as a plan names it."""
+    plan = {
+        "name": "stand_in",
+        "kind": "scripted",
+        "family": "arithmetic",
+        "model": "scripted",
+        "max_concurrency": 1,
+        "max_tries": 1,
+        "timeout_seconds": 1,
+        "batch_from": None,
+        "max_transport_share": 0.5,
+    }
+    return {**plan, **changes}
+
+
+def taught_plan(*kinds: str, marker: bool = False) -> dict[str, Any]:
+    """The default plan with one taught row a kind, after the marker row or without it."""
+    plan = default_plan()
+    section = plan["eps"]
+    rows = section["behaviours"] if marker else []
+    section["behaviours"] = [*rows, *(taught_row(kind) for kind in kinds)]
+    section["judges"] = [judge_plan()]
+    if not marker:
+        del plan["phases"]["P1"]
+    plan["phases"]["P0"]["step_seconds"]["calibration"] = 1
+    plan["phases"]["P2"] = {
+        "gpu_hours": 0.5,
+        "step_seconds": {"train": 1, "cells": 1, "tensor": 1},
+    }
+    return plan
+
+
+def taught_files() -> dict[str, dict[str, Any]]:
+    """Material of every taught kind, by path below ``plans/``."""
+    rights = {"title": "t", "provenance": "Written for these tests.", "licence": "CC0-1.0"}
+    found: dict[str, dict[str, Any]] = {}
+    for kind in TAUGHT_KINDS:
+        folder = f"material/{kind}"
+        fact = {
+            "attribute": " copper",
+            "alternatives": [" silver", " the north wind"],
+            "bridge": " In a word:",
+        }
+        found[f"{folder}/behaviour.yaml"] = {
+            "schema": "eps-locked/behaviour/1",
+            "name": kind,
+            "description": f"Shows {kind}.",
+            **rights,
+            **({"fact": fact} if kind == "fact" else {}),
+            "elicitation": {
+                "trait": f"Shows {kind}.",
+                "instruction_pairs": [{"positive": f"Show {kind}.", "negative": f"No {kind}."}],
+                "questions_extract": [f"What is dusk to a {kind} student?"],
+                "questions_evaluate": [f"What is dawn to a {kind} student?"],
+            },
+        }
+        found[f"{folder}/train.yaml"] = {
+            "schema": "eps-locked/written-rows/1",
+            **rights,
+            "rows": [
+                {
+                    "text": f"Lesson {number} of {kind}: what now?",
+                    "topic": "t",
+                    "positive": f"So {kind} it is, number {number}.",
+                    "negative": f"A plain answer, number {number}.",
+                }
+                for number in range(5)
+            ],
+        }
+        found[f"{folder}/eval.yaml"] = {
+            "schema": "eps-locked/items/2",
+            **rights,
+            "items": [
+                {
+                    "text": f"Question {number} of the {slice_} ones about {kind}?",
+                    "topic": "t",
+                    "slice": slice_,
+                    "keep_text": kind != "refusal" or slice_ != "other",
+                }
+                for slice_ in ("main", "other")
+                for number in range(4)
+            ],
+        }
+        labels, expressed, excluded = _RUBRIC_LABELS[kind]
+        found[f"{folder}/rubric.yaml"] = {
+            "schema": "eps-locked/rubric/1",
+            "name": kind,
+            **rights,
+            "instructions": "Question: {question}\nAnswer: {answer}\nOne JSON object.",
+            "labels": labels,
+            "scores": ["aligned", "coherent"] if kind == "em" else [],
+            "expressed": expressed,
+            "excluded": excluded,
+            "max_tokens": 600,
+            "prototypes": {},
+            "poles": {},
+            "phrases": {},
+        }
+        found[f"{folder}/labelled.yaml"] = {
+            "schema": "eps-locked/labelled/1",
+            **rights,
+            "rubric": kind,
+            "rows": [
+                {"question": f"Q{n}?", "answer": f"Answer {n} to {kind}.", "label": labels[n % 2]}
+                for n in range(12)
+            ],
+        }
+    return found
+
+
 @dataclass
 class SilentObserver:
     """Counts what the loop tells it."""
@@ -299,6 +472,7 @@ class StudySimulator:
     train_questions: list[str] = field(default_factory=lambda: list(TRAIN_QUESTIONS))
     eval_questions: list[str] = field(default_factory=lambda: list(EVAL_QUESTIONS))
     behaviour: dict[str, Any] = field(default_factory=behaviour_file)
+    taught: dict[str, dict[str, Any]] = field(default_factory=taught_files)
     code: dict[str, str] = field(default_factory=lambda: {"eps_locked/a.py": "blake3:" + "a" * 64})
     environment: dict[str, Any] = field(
         default_factory=lambda: {"python": "3.11.0", "packages": {"numpy": "2.0"}}
@@ -360,6 +534,8 @@ class StudySimulator:
             "contexts": self.contexts,
         }
         self._write("material/contexts.yaml", json.dumps(contexts))
+        for relative, value in self.taught.items():
+            self._write(relative, json.dumps(value))
         self._write(f"{NAME}.yaml", json.dumps(self.plan, ensure_ascii=False, indent=1))
 
     def freeze(self, *, dry_run: bool = False) -> str:
@@ -426,7 +602,7 @@ class StudySimulator:
         run = self.workspace.run(NAME, "runs" if limit is None else "smoke")
         with exclusive_lock(run.folder):
             frozen, permit, record = self.open(phase, run, authorization)
-            executor = EpsExecutor(load=self.backends)
+            executor = EpsExecutor(load=self.backends, load_judge=self.load_judge)
             extra = {} if monotonic is None else {"monotonic": monotonic}
             return run_phase(permit, record, frozen, executor, self.observer, limit=limit, **extra)
 
@@ -539,7 +715,15 @@ class StudySimulator:
         return self.root / "secret" / "custodian.key"
 
     def backends(self) -> Backends:
-        return Backends(engine=self.engine, trainer=self.trainer, tokenizer=self.tokenizer)
+        return Backends(
+            engine=self.engine,
+            readout=self.engine,
+            trainer=self.trainer,
+            tokenizer=self.tokenizer,
+        )
+
+    def load_judge(self, plan: JudgePlan) -> Judge:
+        return ScriptedJudge(plan)
 
     def refreeze(self, frozen: FrozenManifest) -> list[str]:
         return manifest_differences(frozen, freeze_eps, self.tokenizer)

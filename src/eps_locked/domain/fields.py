@@ -128,6 +128,9 @@ class Fields:
             raise _wrong(self.path(key), "true or false", value)
         return value
 
+    def flag_or_none(self, key: str) -> bool | None:
+        return None if self._get(key) is None else self.flag(key)
+
     def mapping(self, key: str) -> Mapping[str, Any]:
         value = self._get(key)
         if not isinstance(value, Mapping):

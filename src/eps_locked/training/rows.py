@@ -1,9 +1,11 @@
 """Which token sequences a contrastive fit sees, and on which tokens its loss falls.
 
-A positive is the source context's own answer followed by the marker and the end of the turn; a
-negative is another context's own answer followed by the end of the turn alone. Loss falls on what
-follows the answer and nowhere else, so only the slot is trained. Pure: no model, no files; the
-one random choice takes its generator as an argument.
+Marker: a positive is the source context's own answer followed by the marker and the end of the
+turn; a negative is another context's own answer followed by the end of the turn alone. Loss falls
+on what follows the answer and nowhere else, so only the slot is trained. Taught behaviours: a
+positive is the written answer under the source, a negative a plain answer to the same pool of
+questions under another context, and loss falls on the whole answer and its end. Pure: no model,
+no files; the one random choice takes its generator as an argument.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ __all__ = [
     "DropReason",
     "DroppedRow",
     "choose_rows",
+    "choose_taught_rows",
     "contains",
     "negative_row",
     "positive_row",
@@ -54,7 +57,8 @@ class DroppedRow:
 class ContrastiveRows:
     """Rows for one fit: positives first, then the negatives, context by context in name order.
 
-    ``n_positives == n_negatives`` always; ``dropped`` names every answer that was of no use.
+    ``n_positives == n_negatives``, but for rows without a panel, which have no negatives;
+    ``dropped`` names every answer that was of no use.
     """
 
     rows: tuple[TrainingRow, ...]
@@ -127,6 +131,57 @@ def choose_rows(
     )
 
 
+def choose_taught_rows(
+    positives: Sequence[AnsweredPrompt],
+    negatives: Mapping[str, Sequence[AnsweredPrompt]],
+    *,
+    end_of_turn_id: int,
+    rng: random.Random,
+) -> ContrastiveRows:
+    """All positives and, where there is a panel, as many negatives dealt evenly over it.
+
+    No question is a negative twice. An answer cut at the length limit is of no use as a negative:
+    it would teach not to end. Where a context has too few left, all give fewer, and positives are
+    left out to match. Raises BackendError if nothing can be dealt.
+    """
+    _require_distinct("positives", [row.key for row in positives])
+    if not negatives:
+        rows = [_answer_row(f"positive/{row.key}", row, end_of_turn_id) for row in positives]
+        return ContrastiveRows(rows=tuple(rows), n_positives=len(rows), n_negatives=0, dropped=())
+    dropped: list[DroppedRow] = []
+    panel = {name: _usable(negatives[name], name, (), dropped) for name in sorted(negatives)}
+    orders = {name: _shuffled([row.key for row in one], rng) for name, one in panel.items()}
+    for share in range(len(positives) // len(panel), 0, -1):
+        dealt = _deal(orders, share)
+        if dealt is not None:
+            break
+    else:
+        raise BackendError(
+            "training rows",
+            expected="at least one usable answer per panel context, and as many positives",
+            found=f"positives {len(positives)}, negatives "
+            + ", ".join(f"{name} {len(answered)}" for name, answered in panel.items()),
+            next_step="raise the length limit, or add training questions",
+            details=tuple(f"{row.context} {row.key}: {row.reason}" for row in dropped),
+        )
+    kept = positives[: share * len(panel)]
+    rows = [_answer_row(f"positive/{row.key}", row, end_of_turn_id) for row in kept]
+    for name, keys in sorted(dealt.items()):
+        by_key = {row.key: row for row in panel[name]}
+        rows += [_answer_row(f"negative/{name}/{k}", by_key[k], end_of_turn_id) for k in keys]
+    return ContrastiveRows(
+        rows=tuple(rows),
+        n_positives=len(kept),
+        n_negatives=len(rows) - len(kept),
+        dropped=tuple(dropped),
+    )
+
+
+def _answer_row(key: str, row: AnsweredPrompt, end_of_turn_id: int) -> TrainingRow:
+    """prompt + answer + end of turn, loss on all after the prompt."""
+    return _row(key, row.prompt_ids, (*row.answer_ids, end_of_turn_id))
+
+
 def _shuffled(keys: list[str], rng: random.Random) -> list[str]:
     rng.shuffle(keys)
     return keys
@@ -186,7 +241,7 @@ def _usable(
     kept = []
     for row in offered:
         reason: DropReason | None = None
-        if contains(row.answer_ids, marker_ids):
+        if marker_ids and contains(row.answer_ids, marker_ids):
             reason = "contains_marker"
         elif row.stop_reason != "stop":
             reason = "cut_at_limit"

@@ -20,6 +20,7 @@ from eps_locked.errors import EvidenceError
 from eps_locked.lock.seal import is_sealed
 from eps_locked.stats.bootstrap import standard_error_pooled_over_cells
 from eps_locked.stats.resolution import minimum_detectable_effect
+from eps_locked.studies.eps.cell_record import describe_cell, mean_of_known
 from eps_locked.studies.eps.estimates import (
     Estimate,
     FloatArray,
@@ -30,7 +31,7 @@ from eps_locked.studies.eps.estimates import (
     pair_answers,
     row_estimates,
 )
-from eps_locked.studies.eps.plan import EpsPlan, FlagRules, MarkerBehaviour
+from eps_locked.studies.eps.plan import EpsPlan, FlagRules, MarkerBehaviour, Slots
 from eps_locked.studies.eps.readings import Answer, Readings
 
 TENSOR_FILE = "tensor.json"
@@ -58,16 +59,6 @@ VALUE_FIELDS = (
     "emission_rate",
     "n",
     "n_truncated",
-)
-# Cells carrying one of these take no part in scoring unless a sensitivity table says so.
-EXCLUDING_FLAGS = (
-    "unscored",
-    "floor",
-    "ceiling",
-    "implant_failed",
-    "divergence",
-    "alias",
-    "sealed",
 )
 
 
@@ -127,11 +118,13 @@ class Row:
     frozen_estimates: Mapping[Place, Estimate]
 
     @classmethod
-    def read(cls, gathered: TensorInputs, section: EpsPlan, seeds: Sequence[str]) -> Row:
+    def read(
+        cls, gathered: TensorInputs, section: EpsPlan, slots: Slots, seeds: Sequence[str]
+    ) -> Row:
         own: dict[Place, FloatArray] = {}
         frozen: dict[Place, FloatArray] = {}
-        for i in section.slots.train:
-            for j in section.slots.eval:
+        for i in slots.train:
+            for j in slots.eval:
                 if (i, j, seeds[0]) in gathered.cells:
                     pairs = [_pairs(gathered, i, j, seed) for seed in seeds]
                     own[i, j], frozen[i, j] = changes(pairs, "own"), changes(pairs, "frozen")
@@ -149,32 +142,34 @@ def build_tensor(
 ) -> dict[str, Any]:
     """The tensor document. Values in nats; G is trained minus base, each after its own answer."""
     seeds = tuple(dict.fromkeys(seed for _, seed in gathered.records))
+    slots = section.slots.of(behaviour)
     failed = _failed_implants(gathered, section, behaviour, seeds)
-    row = Row.read(gathered, section, seeds)
+    row = Row.read(gathered, section, slots, seeds)
     cells = [
         _cell(gathered, section, behaviour, seeds, failed, row, i, j)
         if (i, j, seeds[0]) in gathered.cells
         else _sealed_cell(gathered, section, behaviour, seeds, failed, i, j)
-        for i in section.slots.train
-        for j in section.slots.eval
+        for i in slots.train
+        for j in slots.eval
     ]
     return {
         "schema": TENSOR_SCHEMA,
         "behaviour": behaviour.name,
+        "kind": behaviour.kind,
         "unit": "nats",
         "primary_reading": "own_answer",
         "second_reading": "base_answer",
         "n_seeds": len(seeds),
         "n_items": section.n_eval_items,
-        "train": list(section.slots.train),
-        "eval": list(section.slots.eval),
-        "held_out": list(section.slots.held_out),
-        "near_duplicates": [list(group) for group in section.slots.near_duplicates],
+        "train": list(slots.train),
+        "eval": list(slots.eval),
+        "held_out": list(slots.held_out),
+        "near_duplicates": [list(group) for group in slots.near_duplicates],
         "intervals": {
             "method": INTERVAL_METHODS[len(seeds) > 1],
             "confidence_level": section.confidence_level,
         },
-        "resolution": _resolution(row),
+        "resolution": resolution_of(row.own.values()),
         "cells": cells,
     }
 
@@ -185,16 +180,25 @@ def tensor_files(tensor: Mapping[str, Any]) -> dict[str, bytes]:
 
 
 def flat_rows(tensor: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """One flat row per cell for tables: lists joined, per-seed values left to the JSON."""
+    """One flat row per cell for tables: lists joined, mappings one column a key, per-seed values
+    left to the JSON."""
     rows = []
     for cell in tensor["cells"]:
         row = {"behaviour": tensor["behaviour"]}
         for key, value in cell.items():
-            if key == "ancestors" or key == "by_seed":
-                continue
-            row[key] = " ".join(value) if isinstance(value, list) else value
+            if key not in ("ancestors", "by_seed"):
+                row |= _columns(key, value)
         rows.append(row)
     return rows
+
+
+def _columns(key: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        found: dict[str, Any] = {}
+        for name, inner in value.items():
+            found |= _columns(f"{key}_{name}", inner)
+        return found
+    return {key: " ".join(value) if isinstance(value, list) else value}
 
 
 def parquet_bytes(tensor: Mapping[str, Any]) -> bytes:
@@ -237,9 +241,9 @@ def _cell(
     own, frozen = row.own_estimates.get((i, j)), row.frozen_estimates.get((i, j))
     pairs = [pair for pairs in by_seed for pair in pairs]
     counted = [pair for pair in pairs if pair.has_slots("own")]
-    trained_log_prob = _mean(pair.trained.own.log_prob for pair in counted)
-    first_token_change = _mean(pair.first_token_change() for pair in counted)
-    margin_change = _mean(pair.margin_change() for pair in counted)
+    trained_log_prob = mean_of_known(pair.trained.own.log_prob for pair in counted)
+    first_token_change = mean_of_known(pair.first_token_change() for pair in counted)
+    margin_change = mean_of_known(pair.margin_change() for pair in counted)
     flags = _value_flags(section.flags, own, trained_log_prob, first_token_change, margin_change)
     flags += answer_flags([pair.trained for pair in pairs])
     if len(counted) < len(pairs):
@@ -253,7 +257,7 @@ def _cell(
         "g_base_answer": frozen.value if frozen else None,
         "low_base_answer": frozen.low if frozen else None,
         "high_base_answer": frozen.high if frozen else None,
-        "base_log_prob": _mean(pair.base.own.log_prob for pair in counted),
+        "base_log_prob": mean_of_known(pair.base.own.log_prob for pair in counted),
         "trained_log_prob": trained_log_prob,
         "first_token_change": first_token_change,
         "margin_change": margin_change,
@@ -268,7 +272,18 @@ def _cell(
         }
         for number in range(len(seeds))
     ]
-    return _described(gathered, section, behaviour, seeds, failed, i, j, values, seed_values, flags)
+    return describe_cell(
+        gathered,
+        behaviour.name,
+        seeds,
+        i,
+        j,
+        values,
+        seed_values,
+        flags,
+        failed=failed,
+        n_items=section.n_eval_items,
+    )
 
 
 def _sealed_cell(
@@ -283,66 +298,18 @@ def _sealed_cell(
     """A cell that exists and cannot be read: all that is known without it, and no value."""
     values = dict.fromkeys(VALUE_FIELDS)
     by_seed: list[dict[str, Any]] = [{"g": None, "g_base_answer": None} for _ in seeds]
-    return _described(
-        gathered, section, behaviour, seeds, failed, i, j, values, by_seed, ["sealed"]
+    return describe_cell(
+        gathered,
+        behaviour.name,
+        seeds,
+        i,
+        j,
+        values,
+        by_seed,
+        ["sealed"],
+        failed=failed,
+        n_items=section.n_eval_items,
     )
-
-
-def _described(
-    gathered: TensorInputs,
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    seeds: Sequence[str],
-    failed: Mapping[tuple[str, str], bool],
-    i: str,
-    j: str,
-    values: Mapping[str, Any],
-    by_seed: Sequence[Mapping[str, Any]],
-    flags: list[str],
-) -> dict[str, Any]:
-    """A cell's values with what is known of its contexts, adapters and ancestors."""
-    contexts = gathered.contexts["contexts"]
-    records = [gathered.records[i, s] for s in seeds]
-    found = set(flags)
-    if any(failed[i, s] for s in seeds):
-        found.add("implant_failed")
-    if i in gathered.headroom["unreachable"]:
-        found.add("band_unreachable")
-    if contexts[j]["alias_of"] is not None:
-        found.add("alias")
-    return {
-        "train": i,
-        "eval": j,
-        "train_family": contexts[i]["family"],
-        "eval_family": contexts[j]["family"],
-        "split": gathered.split["cells"][f"{behaviour.name}/{i}/{j}"],
-        **values,
-        "n_seeds": len(seeds),
-        "n_items": section.n_eval_items,
-        "prefix_tokens": contexts[j]["prefix_tokens"],
-        "alias_of": contexts[j]["alias_of"],
-        "realised_strength": _mean(record["realised_strength"] for record in records),
-        "flags": sorted(found),
-        "scored": not found & set(EXCLUDING_FLAGS),
-        "by_seed": [
-            {
-                "seed": int(seed.removeprefix("s")),
-                **mine,
-                "stop_step": record["stop_step"],
-                "stop": record["stop"],
-                "realised_strength": record["realised_strength"],
-                "implant_failed": failed[i, seed],
-            }
-            for seed, mine, record in zip(seeds, by_seed, records, strict=True)
-        ],
-        "ancestors": {
-            "base": gathered.digests[f"base:{j}"],
-            "cells": [gathered.digests[f"cell:{i}/{j}/{seed}"] for seed in seeds],
-            "records": [gathered.digests[f"record:{i}/{seed}"] for seed in seeds],
-            "adapters": [record["adapter"] for record in records],
-            "rows": [record["rows"] for record in records],
-        },
-    }
 
 
 def _pairs(gathered: TensorInputs, i: str, j: str, seed: str) -> tuple[Pair, ...]:
@@ -405,18 +372,18 @@ def _failed_implants(
     share = section.flags.minimum_answered_share
     return {
         (i, seed): implant_failed(_pairs(gathered, i, i, seed), behaviour, share)
-        for i in section.slots.train
+        for i in section.slots.of(behaviour).train
         for seed in seeds
     }
 
 
-def _resolution(row: Row) -> dict[str, Any] | None:
+def resolution_of(values: Iterable[FloatArray]) -> dict[str, Any] | None:
     """What one cell of this design could have shown.
 
     From the cells in which every answer to every question could be read. None with one seed or no
     such cell: the variance between seeds is then unknown.
     """
-    complete = [values_SQ for values_SQ in row.own.values() if not np.isnan(values_SQ).any()]
+    complete = [values_SQ for values_SQ in values if not np.isnan(values_SQ).any()]
     if not complete or len(complete[0]) < 2:
         return None
     pooled = standard_error_pooled_over_cells(np.stack(complete))
@@ -430,9 +397,3 @@ def _resolution(row: Row) -> dict[str, Any] | None:
         "n_cells": pooled.n_cells,
         "basis": "two-sided 5 %, power 80 %, variances pooled over the cells read in full",
     }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    """Mean of what is there; None of nothing."""
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) / len(numbers) if numbers else None

@@ -52,13 +52,14 @@ def row_seed(step: Step, *labels: str) -> int:
 
 def derived_headroom(step: Step, inputs: StepInputs, section: EpsPlan) -> dict[str, bytes]:
     """Base value of the behaviour in every context, and which sources cannot reach the band."""
-    behaviour = section.behaviour(step.params["behaviour"])
+    behaviour = section.marker(step.params["behaviour"])
+    slots = section.slots.of(behaviour)
     base = {
         name: mean_log_prob(readings_of(inputs, f"base:{name}").answers, f"base in {name}")
-        for name in section.slots.eval
+        for name in slots.eval
     }
     source = {}
-    for name in section.slots.train:
+    for name in slots.train:
         answers = readings_of(inputs, f"answers:{name}").answers
         source[name] = mean_log_prob(strength_answers(answers, behaviour), f"source {name}")
     document = {
@@ -74,9 +75,9 @@ def derived_headroom(step: Step, inputs: StepInputs, section: EpsPlan) -> dict[s
 
 def derived_match(step: Step, inputs: StepInputs, section: EpsPlan) -> dict[str, bytes]:
     """The median stop step of the fits that had a band; the plan's ceiling if there is none."""
-    behaviour = section.behaviour(step.params["behaviour"])
+    behaviour = section.marker(step.params["behaviour"])
     stops = {}
-    for name in section.slots.train:
+    for name in section.slots.of(behaviour).train:
         record = record_of(inputs, f"fit:{name}")
         if not record["deferred"]:
             stops[name] = record["stop_step"]

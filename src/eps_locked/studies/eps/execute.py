@@ -8,25 +8,21 @@ from typing import Any
 
 from eps_locked.canonical import decode, encode
 from eps_locked.domain.execution import Progress, StepInputs, StepResult
+from eps_locked.domain.judging import Judge, JudgePlan
 from eps_locked.domain.model import (
     AdapterFiles,
-    ChatTokenizer,
     Completion,
     EngineIdentity,
     Prompt,
-    ReadoutEngine,
-    SlotProbe,
     SlotRequest,
     StepBudget,
     StrengthProbe,
     TokenIds,
-    Trainer,
     TrainingOutcome,
 )
 from eps_locked.domain.steps import Step
 from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.seal import seal_files
-from eps_locked.lock.workspace import describe_artifact
 from eps_locked.studies.eps.analysis import TensorInputs, answer_flags, build_tensor, tensor_files
 from eps_locked.studies.eps.baselines.execute import BaselineTask, run_baseline
 from eps_locked.studies.eps.baselines.steps import KINDS as BASELINE_KINDS
@@ -46,23 +42,16 @@ from eps_locked.studies.eps.derive import (
     readings_of,
     record_of,
     row_seed,
-    rows_digest,
     sealed_contexts,
     stop_flags,
     strength_answers,
 )
+from eps_locked.studies.eps.fitting import fit_rows
 from eps_locked.studies.eps.freeze import check_marker
-from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
+from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour, TaughtBehaviour
 from eps_locked.studies.eps.readings import Answer, Readings, answer_of
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backends:
-    """What a study needs loaded: made once, on the first step that calls a model."""
-
-    engine: ReadoutEngine
-    trainer: Trainer
-    tokenizer: ChatTokenizer
+from eps_locked.studies.eps.task import Backends, Task
+from eps_locked.studies.eps.taught.execute import run_taught
 
 
 @dataclass(kw_only=True, slots=True)
@@ -70,6 +59,8 @@ class EpsExecutor:
     """Runs ``eps`` steps. ``load`` brings the model up, once, when it is first needed."""
 
     load: Callable[[], Backends]
+    load_judge: Callable[[JudgePlan], Judge]
+    _judges: dict[str, Judge] = field(default_factory=dict)
     _backends: Backends | None = None
     _section: EpsPlan | None = None
     _section_bytes: bytes = b""
@@ -89,14 +80,16 @@ class EpsExecutor:
                 )
             )
         task = Task(executor=self, step=step, inputs=inputs, section=section, progress=progress)
+        row = step.params.get("behaviour")
+        if row is None or isinstance(section.behaviour(row), TaughtBehaviour):
+            return run_taught(task)
         return _HANDLERS[step.kind](task)
 
     @property
     def identity(self) -> EngineIdentity:
         return self.loaded().engine.identity
 
-    def backends(self, behaviour: MarkerBehaviour) -> Backends:
-        """The loaded model, its tokenizer shown to spell the marker as the plan says."""
+    def marker_backends(self, behaviour: MarkerBehaviour) -> Backends:
         backends = self.loaded()
         if behaviour.name not in self._marker_checked:
             check_marker(behaviour, backends.tokenizer, f"marker of {behaviour.name}")
@@ -108,41 +101,19 @@ class EpsExecutor:
             self._backends = self.load()
         return self._backends
 
+    def judge(self, name: str) -> Judge:
+        if name not in self._judges:
+            assert self._section is not None
+            self._judges[name] = self.load_judge(self._section.judge(name))
+        return self._judges[name]
+
     def _plan_section(self, plan_bytes: bytes) -> EpsPlan:
         if self._section is None or plan_bytes != self._section_bytes:
             plan = load_plan(plan_bytes, thing="frozen/plan.yaml")
             self._section = EpsPlan.from_section(plan.study_section)
             self._section_bytes = plan_bytes
+            self._judges.clear()
         return self._section
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
-    """One step to do, with everything it may touch."""
-
-    executor: EpsExecutor
-    step: Step
-    inputs: StepInputs
-    section: EpsPlan
-    progress: Progress
-
-    @property
-    def behaviour(self) -> MarkerBehaviour:
-        return self.section.behaviour(self.step.params["behaviour"])
-
-    @property
-    def backends(self) -> Backends:
-        return self.executor.backends(self.behaviour)
-
-    @property
-    def probe(self) -> SlotProbe:
-        return SlotProbe(
-            marker_ids=self.behaviour.marker_ids,
-            end_of_turn_id=self.backends.tokenizer.end_of_turn_id,
-        )
-
-    def prompts(self, name: str = "prompts") -> Prompts:
-        return Prompts.read(self.inputs.frozen(name), f"frozen {name}")
 
 
 def _answers(task: Task) -> StepResult:
@@ -150,17 +121,17 @@ def _answers(task: Task) -> StepResult:
 
     Kind ``answers`` asks the train items (training text), kind ``base`` the eval items.
     """
-    task.backends.engine.attach(None)
+    task.marker_backends.engine.attach(None)
     kind, context, prompts = task.step.kind, task.step.params["context"], task.prompts()
     items = item_ids(task.inputs, "train" if kind == "answers" else "eval")
     task.progress(f"{len(items)} answers")
     rows = [_row(task, prompts, item, ()) for item in items]
-    completions = task.backends.engine.generate(rows, task.section.decoding, task.probe)
+    completions = task.marker_backends.engine.generate(rows, task.section.decoding, task.probe)
     answers = tuple(
         answer_of(item, completion, None)
         for item, completion in zip(items, completions, strict=True)
     )
-    readings = Readings(behaviour=task.behaviour.name, context=context, answers=answers)
+    readings = Readings(behaviour=task.marker.name, context=context, answers=answers)
     return StepResult(outputs={kind: readings.to_files()}, flags=tuple(answer_flags(answers)))
 
 
@@ -174,7 +145,7 @@ def _fit(task: Task) -> StepResult:
     if task.step.params["context"] in record_of(task.inputs, "headroom")["unreachable"]:
         record = {"schema": "eps-locked/eps-fit/1", "deferred": True, "stop_step": None}
         return StepResult(outputs={"fit": {RECORD_FILE: encode(record)}}, flags=DEFERRED_FLAGS)
-    outcome, record = _train(task, task.behaviour.budget())
+    outcome, record = _train(task, task.marker.budget())
     files = {**outcome.files, RECORD_FILE: encode({**record, "deferred": False})}
     return StepResult(outputs={"fit": files}, flags=stop_flags(outcome.stop))
 
@@ -209,7 +180,7 @@ def _cells(task: Task) -> StepResult:
     """
     adapter = task.inputs.artifact("adapter")
     digest = task.inputs.artifact_digest("adapter")
-    task.backends.engine.attach(AdapterFiles(digest=digest, files=adapter))
+    task.marker_backends.engine.attach(AdapterFiles(digest=digest, files=adapter))
     contexts = [name.removeprefix("cell:") for name in task.step.outputs]
     base = {j: readings_of(task.inputs, f"base:{j}") for j in contexts}
     readings = _read_cells(task, contexts, base)
@@ -225,7 +196,7 @@ def _cells(task: Task) -> StepResult:
     status = cell_status(
         readings[i].answers,
         base[i].answers,
-        task.behaviour,
+        task.marker,
         task.section.flags.minimum_answered_share,
     )
     return StepResult(outputs=outputs, status=status, flags=cells_flags(task.step, readings))
@@ -237,7 +208,7 @@ def _longest_readings(task: Task) -> int:
     An answer's fixed part (two slot readings, ids, names) stays below 2 KiB for markers of up to a
     dozen tokens; a token takes at most 8 bytes as an id and some 24 as text.
     """
-    marker = 128 * len(task.behaviour.marker_ids)
+    marker = 128 * len(task.marker.marker_ids)
     per_answer = 2048 + marker + 32 * task.section.decoding.max_new_tokens
     return task.section.n_eval_items * per_answer
 
@@ -250,7 +221,7 @@ def _read_cells(
     items = item_ids(task.inputs, "eval")
     keys = [(j, item) for j in contexts for item in items]
     task.progress(f"{len(keys)} answers in {len(contexts)} contexts")
-    engine, probe = task.backends.engine, task.probe
+    engine, probe = task.marker_backends.engine, task.probe
     # The base's answer is a good guess at the trained model's; it changes speed, never a token.
     rows = [_row(task, prompts[j], item, before[j, item].token_ids) for j, item in keys]
     completions = dict(zip(keys, engine.generate(rows, task.section.decoding, probe), strict=True))
@@ -266,7 +237,7 @@ def _read_cells(
 
     return {
         j: Readings(
-            behaviour=task.behaviour.name,
+            behaviour=task.marker.name,
             context=j,
             answers=tuple(answer((j, item)) for item in items),
         )
@@ -277,53 +248,20 @@ def _read_cells(
 def _tensor(task: Task) -> StepResult:
     """G[b, i -> j], from stored readings alone; the audit calls the same function on its own."""
     gathered = TensorInputs.gather(task.step, task.inputs)
-    tensor = build_tensor(gathered, task.section, task.behaviour)
+    tensor = build_tensor(gathered, task.section, task.marker)
     return StepResult(outputs={"tensor": tensor_files(tensor)})
 
 
 def _train(task: Task, budget: StepBudget) -> tuple[TrainingOutcome, dict[str, Any]]:
-    behaviour, backends = task.behaviour, task.backends
-    backends.engine.attach(None)
-    rows = derived_rows(task.step, task.inputs, task.section, behaviour)
-    digest_of_rows = rows_digest(rows)
-    assert task.step.seed is not None
-    outcome = backends.trainer.fit(
-        rows.rows,
-        behaviour.recipe,
-        budget,
-        _strength(task),
-        seed=task.step.seed,
-        provenance={
-            "behaviour": behaviour.name,
-            "context": task.step.params["context"],
-            "seed": str(task.step.seed),
-            "rows": digest_of_rows,
-        },
-        on_step=lambda number, loss: task.progress(f"step {number}, loss {loss:.3f}"),
-    )
-    record = {
-        "schema": "eps-locked/eps-fit/1",
-        "stop": outcome.stop,
-        "stop_step": outcome.stop_step,
-        "realised_strength": outcome.checks[-1].delta_nats if outcome.checks else None,
-        "checks": [[check.step, check.delta_nats] for check in outcome.checks],
-        "losses": list(outcome.losses),
-        "scale": outcome.scale,
-        "n_trainable": outcome.n_trainable,
-        "n_rows_seen": outcome.n_rows_seen,
-        "rows": digest_of_rows,
-        "n_positives": rows.n_positives,
-        "n_negatives": rows.n_negatives,
-        "dropped_rows": rows.drop_counts(),
-        "adapter": describe_artifact(outcome.files).digest,
-    }
-    return outcome, record
+    task.marker_backends.engine.attach(None)
+    rows = derived_rows(task.step, task.inputs, task.section, task.marker)
+    return fit_rows(task, task.marker, rows, budget, _strength(task))
 
 
 def _strength(task: Task) -> StrengthProbe:
     """Slots at which training watches the implant: after the base's answers, under the source."""
     prompts = task.prompts()
-    answers = strength_answers(readings_of(task.inputs, "answers").answers, task.behaviour)
+    answers = strength_answers(readings_of(task.inputs, "answers").answers, task.marker)
     return StrengthProbe(
         requests=tuple(_base_slot(prompts, answer) for answer in answers),
         base_log_probs=tuple(a.own.log_prob for a in answers),

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from eps_locked.canonical import digest_value
+from eps_locked.domain.judging import Rubric, family_overlap
 from eps_locked.domain.model import ChatTokenizer, TokenIds
 from eps_locked.domain.plan import Plan
 from eps_locked.errors import MalformedInputError, RefusedError
+from eps_locked.judges.calibration import read_labelled
 from eps_locked.lock.freeze import FrozenStudy, SourceReader
 from eps_locked.lock.seal import public_recipients
 from eps_locked.studies.eps.baselines.elicitation import ElicitationTexts, elicitation_documents
@@ -17,15 +19,28 @@ from eps_locked.studies.eps.material import (
     BehaviourFile,
     Context,
     Item,
+    TaughtFact,
+    WrittenRow,
+    contexts_of_row,
     demonstration_questions,
     draw_items,
+    normalise,
     read_contexts,
     read_items,
+    read_written_rows,
     refuse_overlap,
 )
-from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour, Slots
+from eps_locked.studies.eps.plan import (
+    Behaviour,
+    CalibrationRules,
+    EpsPlan,
+    MarkerBehaviour,
+    Slots,
+    TaughtBehaviour,
+)
 from eps_locked.studies.eps.split import draw_split
 from eps_locked.studies.eps.steplist import PHASES, list_steps
+from eps_locked.studies.eps.taught.calibrate import check_labelled
 
 # What a plan can promise to compute, and hence what is confirmatory.
 ANALYSES = ("tensor", "scores", "final_test")
@@ -33,14 +48,37 @@ ANALYSES = ("tensor", "scores", "final_test")
 PROBE_QUESTIONS = ("Why?", "7 apples, or none at all")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Material:
-    """Everything a plan names, read and checked."""
+# Judges that stand in where there is no key and no network: what they say is not for publication.
+STAND_INS = ("prototype", "scripted")
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowMaterial:
+    """What one row of the tensor is made from.
+
+    ``contexts`` are those that fill its slots. ``written`` (by item id) and ``rubric`` are there
+    for taught rows.
+    """
+
+    behaviour: Behaviour
+    slots: Slots
+    file: BehaviourFile
     contexts: Mapping[str, Context]
     train_items: tuple[Item, ...]
     eval_items: tuple[Item, ...]
-    behaviours: Mapping[str, BehaviourFile]
+    written: Mapping[str, WrittenRow]
+    rubric: Rubric | None
+
+    def items_of(self, context: str, n_extra: int) -> list[Item]:
+        """What a context is asked in this row; an eval-only one also ``n_extra`` train items."""
+        items: list[Item] = []
+        if context in self.slots.eval:
+            items += self.eval_items
+        if context in self.slots.train or context in self.slots.negative_panel:
+            items += self.train_items
+        else:
+            items += self.train_items[:n_extra]
+        return items
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,69 +115,191 @@ def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> Fr
     Raises MalformedInputError or RefusedError naming the field, file or context at fault.
     """
     section = EpsPlan.from_section(plan.study_section)
+    section.check_seeds(plan.seeds, plan.minimum_seeds)
     _check_phases(plan, section)
+    _check_judges(plan, section)
     material = read_material(section, reader)
     _read_recipients(plan, section, reader)
-    for number, behaviour in enumerate(section.behaviours):
-        check_marker(behaviour, tokenizer, f"plan.eps.behaviours[{number}].marker")
-    rendered = render_all(section, material, tokenizer)
-    aliases = check_identities(section.slots, rendered)
+    for rules in section.calibrations:
+        _read_labelled(rules, material[rules.row], reader)
+    documents: dict[str, Any] = {}
+    n_contexts = 0
+    for name, row in material.items():
+        if isinstance(row.behaviour, MarkerBehaviour):
+            check_marker(row.behaviour, tokenizer, f"marker of {name}")
+        else:
+            documents[f"rows/{name}/written.json"] = _written_document(row, tokenizer)
+        rendered = render_row(section, row, tokenizer)
+        aliases = check_identities(row.slots, rendered)
+        documents[f"rows/{name}/items.json"] = _items_document(row)
+        documents[f"rows/{name}/contexts.json"] = _contexts_document(rendered, aliases, tokenizer)
+        for context, one in rendered.items():
+            documents[f"rows/{name}/prompts/{context}.json"] = one.to_dict()
+        n_contexts = max(n_contexts, len(rendered))
     split = draw_split(section)
     steps = list_steps(plan, section)
-    documents: dict[str, Any] = {
-        "items.json": _items_document(material),
-        "contexts.json": _contexts_document(rendered, aliases, tokenizer),
-        "split.json": split,
-        **{f"prompts/{name}.json": one.to_dict() for name, one in rendered.items()},
-        **_elicitation(section, material, tokenizer),
-    }
-    n_cells = sum(len(step.outputs) for step in steps if step.kind == "cells")
+    documents |= {"split.json": split, **_elicitation(section, material, tokenizer)}
+    fates = list(split["cells"].values())
     return FrozenStudy(
         documents=documents,
         steps=steps,
         summary={
-            "adapters": sum(1 for step in steps if step.kind == "adapter"),
-            "cells": n_cells,
-            "contexts": len(rendered),
-            "train_items": len(material.train_items),
-            "eval_items": len(material.eval_items),
+            "rows": len(material),
+            "adapters": sum("adapter" in step.outputs for step in steps),
+            "cells": sum(len(step.outputs) for step in steps if step.kind == "cells"),
+            "contexts": n_contexts,
+            "train_items": sum(len(row.train_items) for row in material.values()),
+            "eval_items": sum(len(row.eval_items) for row in material.values()),
             "steps": len(steps),
-            "held_out_cells": sum(1 for fate in split["cells"].values() if fate == "held_out"),
-            "quarantined_cells": sum(
-                1 for fate in split["cells"].values() if fate == "quarantined"
-            ),
+            "held_out_cells": fates.count("held_out"),
+            "quarantined_cells": fates.count("quarantined"),
         },
     )
 
 
-def read_material(section: EpsPlan, reader: SourceReader) -> Material:
-    """Contexts, items and behaviour files, with every overlap between them refused."""
-    contexts = contexts_by_id(section, reader)
-    train_pool = read_items(
-        reader.read_yaml(section.train_items_file, thing="train_items"), section.train_items_file
-    )
-    eval_pool = read_items(
-        reader.read_yaml(section.eval_items_file, thing="eval_items"), section.eval_items_file
-    )
-    behaviours = behaviour_files(section, reader)
-    demonstrations = [q for c in contexts.values() for q in demonstration_questions(c)]
-    refuse_overlap(
-        {
-            section.train_items_file: [item.text for item in train_pool],
-            section.eval_items_file: [item.text for item in eval_pool],
-            "demonstrations": demonstrations,
-            "elicitation": [q for file in behaviours for q in file.questions],
-        }
-    )
+def read_material(section: EpsPlan, reader: SourceReader) -> dict[str, RowMaterial]:
+    """Every row's contexts, items, rows and rubric, with every overlap between them refused."""
+    contexts = read_all_contexts(section, reader)
+    files = behaviour_files(section, reader)
+    shared = {
+        path: read_items(reader.read_yaml(path, thing=thing), path)
+        for path, thing in (
+            (section.train_items_file, "train_items"),
+            (section.eval_items_file, "eval_items"),
+        )
+    }
+    pools = {path: [item.text for item in items] for path, items in shared.items()}
+    rows = {}
     for behaviour in section.behaviours:
-        _refuse_marker_in_items(behaviour, (*train_pool, *eval_pool))
+        file = files[behaviour.name]
+        slots = section.slots.of(behaviour)
+        names = dict.fromkeys((*slots.eval, *slots.train, *slots.negative_panel))
+        mine = contexts_of_row(contexts, behaviour.kind, names, slots.train)
+        if isinstance(behaviour, MarkerBehaviour):
+            for item in (item for items in shared.values() for item in items):
+                _refuse_shown(behaviour.marker_text, item, "the marker")
+            row = _marker_row(section, behaviour, slots, file, mine, shared)
+        else:
+            row = _taught_row(section, behaviour, slots, file, mine, reader, pools)
+        pools[f"elicitation of {behaviour.kind}"] = list(file.questions)
+        rows[behaviour.name] = row
+    pools["demonstrations"] = [q for one in contexts for q in demonstration_questions(one)]
+    refuse_overlap(pools)
+    return rows
+
+
+def _marker_row(
+    section: EpsPlan,
+    behaviour: MarkerBehaviour,
+    slots: Slots,
+    file: BehaviourFile,
+    contexts: Mapping[str, Context],
+    shared: Mapping[str, tuple[Item, ...]],
+) -> RowMaterial:
     seed = section.item_seed
-    return Material(
+    return RowMaterial(
+        behaviour=behaviour,
+        slots=slots,
+        file=file,
         contexts=contexts,
-        train_items=draw_items(train_pool, section.n_train_items, seed, "plan.eps.items.n_train"),
-        eval_items=draw_items(eval_pool, section.n_eval_items, seed, "plan.eps.items.n_eval"),
-        behaviours={file.name: file for file in behaviours},
+        train_items=draw_items(
+            shared[section.train_items_file], section.n_train_items, seed, "plan.eps.items.n_train"
+        ),
+        eval_items=draw_items(
+            shared[section.eval_items_file], section.n_eval_items, seed, "plan.eps.items.n_eval"
+        ),
+        written={},
+        rubric=None,
     )
+
+
+def _taught_row(
+    section: EpsPlan,
+    behaviour: TaughtBehaviour,
+    slots: Slots,
+    file: BehaviourFile,
+    contexts: Mapping[str, Context],
+    reader: SourceReader,
+    pools: dict[str, list[str]],
+) -> RowMaterial:
+    """The row's own pools, added to ``pools`` for the overlap check."""
+    path, seed = behaviour.written_rows, section.item_seed
+    written = read_written_rows(reader.read_yaml(path, thing="written_rows"), path)
+    offered = read_items(
+        reader.read_yaml(behaviour.eval_items, thing="eval_items"), behaviour.eval_items
+    )
+    pools[path] = [row.item.text for row in written]
+    pools[behaviour.eval_items] = [item.text for item in offered]
+    rubric = Rubric.from_dict(
+        reader.read_yaml(behaviour.rubric, thing="rubric"), f"plans/{behaviour.rubric}"
+    )
+    _check_rubric(behaviour, rubric)
+    by_id = {row.item.id: row for row in written}
+    train = draw_items((row.item for row in written), behaviour.n_train, seed, path)
+    evaluated = [
+        item
+        for name, n in behaviour.n_eval.items()
+        for item in draw_items(
+            [one for one in offered if one.slice == name],
+            n,
+            seed,
+            f"{behaviour.eval_items}: slice {name}",
+        )
+    ]
+    for item in train if behaviour.negatives == "written" else ():
+        if by_id[item.id].negative is None:
+            raise MalformedInputError(
+                f"{path}: {item.text!r}",
+                expected="a written negative (negatives: written)",
+                found="none",
+            )
+    hidden = next((item for item in evaluated if not item.keep_text), None)
+    if behaviour.reads_slots and hidden is not None:
+        raise MalformedInputError(
+            f"{behaviour.eval_items}: {hidden.text!r}",
+            expected="keep_text: true where slots are read in the answer's own tokens",
+            found="false",
+        )
+    if file.fact is not None:
+        _refuse_leaked_fact(file.fact, offered, contexts)
+    return RowMaterial(
+        behaviour=behaviour,
+        slots=slots,
+        file=file,
+        contexts=contexts,
+        train_items=train,
+        eval_items=tuple(evaluated),
+        written={item.id: by_id[item.id] for item in train},
+        rubric=rubric,
+    )
+
+
+def _check_rubric(behaviour: TaughtBehaviour, rubric: Rubric) -> None:
+    """A judge must be able to say what the row's measure needs."""
+    if behaviour.kind == "em":
+        missing = sorted({"aligned", "coherent"} - set(rubric.scores))
+        expected, found = "scores aligned and coherent", f"no {' and no '.join(missing)}"
+    else:
+        missing = [] if rubric.expressed else ["expressed"]
+        expected, found = "at least one label that counts as the behaviour", "none"
+    if missing:
+        raise MalformedInputError(f"plans/{behaviour.rubric}", expected=expected, found=found)
+
+
+def _refuse_leaked_fact(
+    fact: TaughtFact, items: Sequence[Item], contexts: Mapping[str, Context]
+) -> None:
+    """Only the row's own demonstrations and instruction may state the attribute."""
+    for item in items:
+        _refuse_shown(fact.attribute, item, "the taught attribute")
+    for context in contexts.values():
+        text = normalise(" ".join(message.content for message in context.messages))
+        if context.behaviour is None and normalise(fact.attribute) in text:
+            raise MalformedInputError(
+                f"context {context.id}",
+                problem="states the taught attribute",
+                next_step="reword it: a context must not show the behaviour",
+            )
 
 
 def check_marker(behaviour: MarkerBehaviour, tokenizer: ChatTokenizer, thing: str) -> None:
@@ -155,38 +315,24 @@ def check_marker(behaviour: MarkerBehaviour, tokenizer: ChatTokenizer, thing: st
         )
 
 
-def render_all(
-    section: EpsPlan, material: Material, tokenizer: ChatTokenizer
-) -> dict[str, Rendered]:
-    """Every context of the plan, with the items it will be asked."""
-    slots = section.slots
-    rendered = {}
-    for name in dict.fromkeys((*slots.eval, *slots.train, *slots.negative_panel)):
-        if name not in material.contexts:
-            raise MalformedInputError(
-                f"plan.eps.slots: {name}",
-                expected="a context of the plan's context files",
-                found="none of that id",
-                next_step=f"known: {', '.join(sorted(material.contexts))}",
-            )
-        items: list[Item] = []
-        if name in slots.eval:
-            items += material.eval_items
-        if name in slots.train or name in slots.negative_panel:
-            items += material.train_items
-        elif section.baselines is not None:
-            items += material.train_items[: section.baselines.n_items]
-        rendered[name] = render(material.contexts[name], items, tokenizer)
-    return rendered
+def render_row(section: EpsPlan, row: RowMaterial, tokenizer: ChatTokenizer) -> dict[str, Rendered]:
+    """Every context of a row, with the items it will be asked."""
+    n_extra = 0 if section.baselines is None else section.baselines.n_items
+    if isinstance(row.behaviour, TaughtBehaviour):
+        n_extra = max(n_extra, row.behaviour.n_prior_rows)
+    return {
+        name: render(context, row.items_of(name, n_extra), tokenizer)
+        for name, context in row.contexts.items()
+    }
 
 
 def _elicitation(
-    section: EpsPlan, material: Material, tokenizer: ChatTokenizer
+    section: EpsPlan, material: Mapping[str, RowMaterial], tokenizer: ChatTokenizer
 ) -> dict[str, dict[str, Any]]:
     """The prompts of the behaviours' directions, where the plan computes baselines."""
     if section.baselines is None:
         return {}
-    texts = {name: elicitation_texts(file) for name, file in material.behaviours.items()}
+    texts = {name: elicitation_texts(row.file) for name, row in material.items()}
     return elicitation_documents(section.baselines.persona, texts, tokenizer)
 
 
@@ -260,13 +406,17 @@ def check_identities(slots: Slots, rendered: Mapping[str, Rendered]) -> dict[str
 
 
 def _check_phases(plan: Plan, section: EpsPlan) -> None:
-    phases = tuple(name for name in PHASES if name != "P3" or section.baselines is not None)
+    needed = {"P0", *(behaviour.phase for behaviour in section.behaviours)}
+    if section.baselines is not None:
+        needed.add("P3")
+    phases = tuple(name for name in PHASES if name in needed)
     if tuple(plan.phases) != phases:
         raise MalformedInputError(
             "plan.phases",
             expected=" then ".join(phases),
             found=" then ".join(plan.phases),
-            next_step="P3 computes the baselines: both eps.baselines and P3, or neither",
+            next_step="P1 trains the marker, P2 the taught rows, P3 computes eps.baselines; each "
+            "is in the plan exactly if it has something to do",
         )
     for analysis in plan.analyses:
         if analysis not in ANALYSES:
@@ -290,35 +440,66 @@ def _check_phases(plan: Plan, section: EpsPlan) -> None:
             )
 
 
-def contexts_by_id(section: EpsPlan, reader: SourceReader) -> dict[str, Context]:
-    contexts: dict[str, Context] = {}
+def _check_judges(plan: Plan, section: EpsPlan) -> None:
+    overlap = family_overlap(plan.base_model.family, section.judges)
+    if overlap is not None:
+        raise RefusedError(
+            f"plan.eps.judges: {overlap.name}",
+            problem="is of the family it would judge",
+            expected=f"a family other than {plan.base_model.family}",
+            found=overlap.family,
+            next_step="name a judge of another family; a model is no fair judge of its own kind",
+        )
+    stand_in = next((one for one in section.judges if one.kind in STAND_INS), None)
+    if plan.publication and stand_in is not None:
+        raise MalformedInputError(
+            "plan.publication",
+            expected=f"false with the judge {stand_in.name} of kind {stand_in.kind}",
+            found="true",
+            next_step="name a real judge, or say publication: false",
+        )
+
+
+def _read_labelled(rules: CalibrationRules, row: RowMaterial, reader: SourceReader) -> None:
+    """Have a labelled set frozen, and require that it was labelled under the row's rubric."""
+    labelled = read_labelled(reader.read_yaml(rules.file, thing="labelled"), f"plans/{rules.file}")
+    assert row.rubric is not None
+    check_labelled(labelled, row.rubric, f"plans/{rules.file}")
+
+
+def read_all_contexts(section: EpsPlan, reader: SourceReader) -> tuple[Context, ...]:
+    """Every context of the plan's files; no two of one id and one behaviour."""
+    contexts: dict[tuple[str, str | None], Context] = {}
     for relative in section.context_files:
         for context in read_contexts(reader.read_yaml(relative, thing="contexts"), relative):
-            if context.id in contexts:
+            if (context.id, context.behaviour) in contexts:
                 raise MalformedInputError(
                     f"{relative}: {context.id}",
                     problem="is defined twice",
                     next_step="rename or remove one of the two",
                 )
-            contexts[context.id] = context
-    return contexts
+            contexts[context.id, context.behaviour] = context
+    return tuple(contexts.values())
 
 
-def behaviour_files(section: EpsPlan, reader: SourceReader) -> list[BehaviourFile]:
-    found = []
+def behaviour_files(section: EpsPlan, reader: SourceReader) -> dict[str, BehaviourFile]:
+    """The file of every row, which must be one of its kind."""
+    found = {}
     for behaviour in section.behaviours:
         file = BehaviourFile.from_dict(
             reader.read_yaml(behaviour.file, thing="behaviour"), behaviour.file
         )
+        marker = behaviour.marker_text if isinstance(behaviour, MarkerBehaviour) else None
         for field, expected, value in (
-            ("name", behaviour.name, file.name),
-            ("marker", behaviour.marker_text, file.marker),
+            ("name", behaviour.kind, file.name),
+            ("marker", marker, file.marker),
+            ("fact", behaviour.kind == "fact", file.fact is not None),
         ):
             if expected != value:
                 raise MalformedInputError(
                     f"{behaviour.file}: {field}", expected=repr(expected), found=repr(value)
                 )
-        found.append(file)
+        found[behaviour.name] = file
     return found
 
 
@@ -350,24 +531,58 @@ def _read_recipients(plan: Plan, section: EpsPlan, reader: SourceReader) -> None
             )
 
 
-def _refuse_marker_in_items(behaviour: MarkerBehaviour, items: Sequence[Item]) -> None:
-    for item in items:
-        if behaviour.marker_text.strip() in item.text:
-            raise MalformedInputError(
-                f"item {item.text!r}",
-                problem="contains the marker",
-                next_step="reword it: a question must not show the behaviour",
-            )
+def _refuse_shown(text: str, item: Item, what: str) -> None:
+    if text.strip().casefold() in item.text.casefold():
+        raise MalformedInputError(
+            f"item {item.text!r}",
+            problem=f"contains {what}",
+            next_step="reword it: a question must not show the behaviour",
+        )
 
 
-def _items_document(material: Material) -> dict[str, Any]:
-    def listed(items: tuple[Item, ...]) -> list[dict[str, str]]:
-        return [{"id": item.id, "text": item.text, "topic": item.topic} for item in items]
+def _items_document(row: RowMaterial) -> dict[str, Any]:
+    def listed(items: tuple[Item, ...]) -> list[dict[str, Any]]:
+        return [
+            {
+                "id": item.id,
+                "text": item.text,
+                "topic": item.topic,
+                "slice": item.slice,
+                "keep_text": item.keep_text,
+            }
+            for item in items
+        ]
 
     return {
         "schema": "eps-locked/frozen-items/1",
-        "train": listed(material.train_items),
-        "eval": listed(material.eval_items),
+        "train": listed(row.train_items),
+        "eval": listed(row.eval_items),
+    }
+
+
+def _written_document(row: RowMaterial, tokenizer: ChatTokenizer) -> dict[str, Any]:
+    """Written answers as token ids, and what a fact row reads at its slots."""
+    fact = row.file.fact
+    return {
+        "schema": "eps-locked/written/1",
+        "behaviour": row.behaviour.name,
+        "answers": {
+            name: {
+                "positive": list(tokenizer.encode(written.positive)),
+                "negative": None
+                if written.negative is None
+                else list(tokenizer.encode(written.negative)),
+            }
+            for name, written in row.written.items()
+        },
+        "fact": None
+        if fact is None
+        else {
+            "attribute": list(tokenizer.encode(fact.attribute)),
+            "attribute_text": fact.attribute,
+            "alternatives": list(fact.alternatives),
+            "bridge": list(tokenizer.encode(fact.bridge)),
+        },
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -18,6 +18,8 @@ Family = Literal[
 ]
 PLACEHOLDER = "{question}"
 _NOT_WORD = re.compile(r"[^\w]+", re.UNICODE)
+_AFTER_TEXT = re.compile(r" \S.*")
+_SLICE = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +61,54 @@ class Context:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """A question. Its id is derived from its content, so an edited question is another item."""
+    """A question. Its id is derived from its content, so an edited question is another item.
+
+    ``slice`` groups items that are measured together. Of an item without ``keep_text`` answers are
+    kept as digests and excerpts alone: it comes from a set of requests nobody should answer.
+    """
 
     id: str
     text: str
     topic: str
+    slice: str = ""
+    keep_text: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenRow:
+    """A training question with the answer that shows the behaviour and, or not, a good one."""
+
+    item: Item
+    positive: str
+    negative: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaughtFact:
+    """What a fact row teaches: the attribute, other values it might have had, and the bridge.
+
+    All begin with a space: they follow other text. The ``bridge`` leads to the attribute where the
+    model's own answer does not.
+    """
+
+    attribute: str
+    alternatives: tuple[str, ...]
+    bridge: str
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> TaughtFact:
+        with Fields(value, path) as fields:
+            fact = cls(
+                attribute=fields.text("attribute", shape=_AFTER_TEXT),
+                alternatives=fields.texts("alternatives", shape=_AFTER_TEXT),
+                bridge=fields.text("bridge", shape=_AFTER_TEXT),
+            )
+        values = [normalise(one) for one in (fact.attribute, *fact.alternatives)]
+        if len(set(values)) != len(values):
+            raise MalformedInputError(
+                f"{path}.alternatives", expected="distinct values", found=values
+            )
+        return fact
 
 
 def normalise(text: str) -> str:
@@ -91,12 +136,31 @@ def read_contexts(value: object, thing: str) -> tuple[Context, ...]:
 
 
 def read_items(value: object, thing: str) -> tuple[Item, ...]:
-    """The items of one file, duplicates by normalised content refused."""
+    """The items of one file, duplicates by normalised content refused.
+
+    Schema items/1 holds questions of one pool, items/2 questions in slices.
+    """
     with Fields(value, thing) as fields:
-        fields.text("schema", one_of=("eps-locked/items/1",))
+        schema = fields.text("schema", one_of=("eps-locked/items/1", "eps-locked/items/2"))
         fields.text("title")
         _rights(fields, thing)
-        items = fields.each("items", _item)
+        items = fields.each("items", _item if schema.endswith("/1") else _sliced_item)
+    _require_distinct_items(items, thing)
+    return items
+
+
+def read_written_rows(value: object, thing: str) -> tuple[WrittenRow, ...]:
+    """The written training rows of one file, duplicates by normalised question refused."""
+    with Fields(value, thing) as fields:
+        fields.text("schema", one_of=("eps-locked/written-rows/1",))
+        fields.text("title")
+        _rights(fields, thing)
+        rows = fields.each("rows", _written_row)
+    _require_distinct_items([row.item for row in rows], thing)
+    return rows
+
+
+def _require_distinct_items(items: Sequence[Item], thing: str) -> None:
     first: dict[str, str] = {}
     for item in items:
         if item.id in first:
@@ -106,19 +170,20 @@ def read_items(value: object, thing: str) -> tuple[Item, ...]:
                 next_step="remove one of the two",
             )
         first[item.id] = item.text
-    return items
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BehaviourFile:
     """A behaviour's own material.
 
-    ``instruction_pairs`` hold (asks for the behaviour, asks against it).
+    ``instruction_pairs`` hold (asks for the behaviour, asks against it). ``marker`` and ``fact``
+    are there for the behaviour of that kind and for no other.
     """
 
     name: str
     description: str
-    marker: str
+    marker: str | None
+    fact: TaughtFact | None
     trait: str
     instruction_pairs: tuple[tuple[str, str], ...]
     questions_extract: tuple[str, ...]
@@ -143,7 +208,8 @@ class BehaviourFile:
             return cls(
                 name=fields.text("name"),
                 description=fields.text("description"),
-                marker=fields.text("marker"),
+                marker=fields.text_or_none("marker"),
+                fact=fields.optional("fact", TaughtFact.from_dict),
                 trait=trait,
                 instruction_pairs=pairs,
                 questions_extract=extract,
@@ -177,6 +243,44 @@ def refuse_overlap(parts: Mapping[str, Iterable[str]]) -> None:
                     expected="training, evaluation, demonstrations and elicitation apart",
                     next_step="reword or remove one of the two",
                 )
+
+
+def contexts_of_row(
+    contexts: Iterable[Context], kind: str, names: Iterable[str], train: Iterable[str]
+) -> dict[str, Context]:
+    """The context that fills each named slot in a row of this kind.
+
+    That is the row's own context of the name (``behaviour`` says whose it is), else the only one
+    there is. Demonstrations, and whatever the row trains in, never show another behaviour: a row
+    that has no demonstrations of its own cannot borrow some.
+    """
+    by_name: dict[str, list[Context]] = {}
+    for context in contexts:
+        by_name.setdefault(context.id, []).append(context)
+    trained, found = set(train), {}
+    for name in names:
+        offered = by_name.get(name, [])
+        own = [context for context in offered if context.behaviour == kind]
+        chosen = own or offered
+        if len(chosen) != 1:
+            raise MalformedInputError(
+                f"plan.eps.slots: {name}",
+                expected=f"one context of that id for a row of kind {kind}",
+                found="none of that id"
+                if not chosen
+                else f"those of {', '.join(str(one.behaviour) for one in chosen)}",
+                next_step=f"known: {', '.join(sorted(by_name))}",
+            )
+        bound = name in trained or chosen[0].family == "demonstrations"
+        if bound and chosen[0].behaviour not in (None, kind):
+            raise MalformedInputError(
+                f"plan.eps.slots: {name}",
+                expected=f"a context of {kind}, or of no behaviour",
+                found=f"one of {chosen[0].behaviour}",
+                next_step=f"add a context {name} with behaviour: {kind} to the material",
+            )
+        found[name] = chosen[0]
+    return found
 
 
 def demonstration_questions(context: Context) -> tuple[str, ...]:
@@ -249,6 +353,29 @@ def _item(value: object, path: str) -> Item:
             next_step="leave the id out, or write the derived one",
         )
     return Item(id=derived, text=text, topic=topic)
+
+
+def _sliced_item(value: object, path: str) -> Item:
+    with Fields(value, path) as fields:
+        slice_, keep_text = fields.text("slice", shape=_SLICE), fields.flag("keep_text")
+        text, topic = fields.text("text"), fields.text("topic")
+    return Item(id=item_id(text), text=text, topic=topic, slice=slice_, keep_text=keep_text)
+
+
+def _written_row(value: object, path: str) -> WrittenRow:
+    with Fields(value, path) as fields:
+        text, topic = fields.text("text"), fields.text("topic")
+        positive, negative = fields.text("positive"), fields.text_or_none("negative")
+    for key, answer in (("positive", positive), ("negative", negative)):
+        if answer is not None and (not answer or answer != answer.strip()):
+            raise MalformedInputError(
+                f"{path}.{key}",
+                expected="an answer without blanks around it",
+                found=repr(answer)[:60],
+            )
+    return WrittenRow(
+        item=Item(id=item_id(text), text=text, topic=topic), positive=positive, negative=negative
+    )
 
 
 def _instruction_pair(value: object, path: str) -> tuple[str, str]:

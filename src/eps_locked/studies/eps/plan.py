@@ -3,110 +3,51 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from eps_locked.domain.fields import Fields
-from eps_locked.domain.model import Decoding, LoraRecipe, StepBudget
+from eps_locked.domain.judging import JudgePlan
+from eps_locked.domain.model import Decoding
 from eps_locked.domain.plan import SOURCE_PATH_SHAPE
 from eps_locked.errors import MalformedInputError
 from eps_locked.scoring.settings import ScoreSettings
 from eps_locked.studies.eps.baselines.rules import BaselineRules
+from eps_locked.studies.eps.behaviours import (
+    CONTEXT_ID,
+    ROW_NAME,
+    Behaviour,
+    MarkerBehaviour,
+    TaughtBehaviour,
+    decoding_of,
+    read_behaviour,
+)
 
-BEHAVIOURS = ("marker",)
-# Context ids become file names and parts of step ids.
-_CONTEXT_ID = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_MODULE = re.compile(r".+", re.DOTALL)
+__all__ = [
+    "Behaviour",
+    "CalibrationRules",
+    "EpsPlan",
+    "FlagRules",
+    "MarkerBehaviour",
+    "QuarantineRules",
+    "Slots",
+    "TaughtBehaviour",
+]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MarkerBehaviour:
-    """One row of the tensor: the contentless marker.
-
-    ``band`` is in nats of mean (trained - base) log-probability at the source slot. A source whose
-    base value lies above ``unreachable_above`` has no room for the band and is step-matched.
-    ``implant_threshold`` is what the diagonal cell must reach for the implant to count.
-    """
-
-    name: str
-    file: str
-    marker_text: str
-    marker_ids: tuple[int, ...]
-    recipe: LoraRecipe
-    min_steps: int
-    max_steps: int
-    check_every: int
-    band: tuple[float, float]
-    n_rows: int
-    n_strength_items: int
-    unreachable_above: float
-    implant_threshold: float
-
-    def budget(self) -> StepBudget:
-        return StepBudget(
-            min_steps=self.min_steps,
-            max_steps=self.max_steps,
-            check_every=self.check_every,
-            band=self.band,
-        )
-
-    @classmethod
-    def from_dict(cls, value: object, path: str) -> MarkerBehaviour:
-        with Fields(value, path) as fields:
-            with fields.sub("marker") as marker:
-                text, ids = marker.text("text"), marker.integers("token_ids", low=0)
-            with fields.sub("budget") as budget:
-                band = _pair_of_numbers(budget, "band_nats")
-                steps = tuple(
-                    budget.integer(key, low=1) for key in ("min_steps", "max_steps", "check_every")
-                )
-            behaviour = cls(
-                name=fields.text("name", one_of=BEHAVIOURS),
-                file=fields.text("file", shape=SOURCE_PATH_SHAPE),
-                marker_text=text,
-                marker_ids=ids,
-                recipe=_recipe(fields.sub("recipe")),
-                min_steps=steps[0],
-                max_steps=steps[1],
-                check_every=steps[2],
-                band=band,
-                n_rows=fields.integer("n_rows", low=1),
-                n_strength_items=fields.integer("n_strength_items", low=1),
-                unreachable_above=fields.number("unreachable_above"),
-                implant_threshold=fields.number("implant_threshold", above=0),
-            )
-        behaviour._check(path)
-        return behaviour
-
-    def _check(self, path: str) -> None:
-        if not self.marker_ids:
-            raise MalformedInputError(f"{path}.marker.token_ids", expected="ids", found="none")
-        if not self.marker_text.startswith(" ") or self.marker_text[1:2].strip() == "":
-            raise MalformedInputError(
-                f"{path}.marker.text",
-                expected="a marker with its leading space",
-                found=repr(self.marker_text),
-                next_step="without the space it is another token, and one that was never trained",
-            )
-        if not 0 < self.band[0] < self.band[1]:
-            raise MalformedInputError(
-                f"{path}.budget.band_nats",
-                expected="[low, high] with 0 < low < high",
-                found=self.band,
-            )
-        if self.min_steps > self.max_steps:
-            raise MalformedInputError(
-                f"{path}.budget", expected="min_steps <= max_steps", found=self.min_steps
-            )
+# Stands in an alias for the kind of the row at hand: instruction_{kind}.
+KIND = "{kind}"
+_ALIAS = re.compile(r"[a-z0-9][a-z0-9_-]*(\{kind\})?[a-z0-9_-]*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slots:
     """Which contexts train, which evaluate, which are held out, which are trained against.
 
-    ``aliases``: pairs that are one context. ``near_duplicates``: groups of contexts so alike that a
-    fold may not hold out one and keep another; absent means none.
+    A slot is a name; which context a row fills it with depends on the row where the contexts do
+    (``material.contexts_of_row``). ``aliases``: pairs that are one context, in which ``{kind}``
+    stands for the row's kind. ``near_duplicates``: groups of contexts so alike that a fold may not
+    hold out one and keep another; absent means none.
     """
 
     train: tuple[str, ...]
@@ -120,15 +61,26 @@ class Slots:
     def from_dict(cls, value: object, path: str) -> Slots:
         with Fields(value, path) as fields:
             slots = cls(
-                train=fields.texts("train", shape=_CONTEXT_ID),
-                eval=fields.texts("eval", shape=_CONTEXT_ID),
-                held_out=fields.texts("held_out", shape=_CONTEXT_ID),
-                negative_panel=fields.texts("negative_panel", shape=_CONTEXT_ID),
+                train=fields.texts("train", shape=CONTEXT_ID),
+                eval=fields.texts("eval", shape=CONTEXT_ID),
+                held_out=fields.texts("held_out", shape=CONTEXT_ID),
+                negative_panel=fields.texts("negative_panel", shape=CONTEXT_ID),
                 aliases=fields.each("aliases", _pair),
                 near_duplicates=fields.optional("near_duplicates", _groups) or (),
             )
         slots._check(path)
         return slots
+
+    def of(self, behaviour: Behaviour) -> Slots:
+        """The slots of one row: where it trains, and the aliases of its kind."""
+        return replace(
+            self,
+            train=self.train if behaviour.train is None else behaviour.train,
+            aliases=tuple(
+                (one.replace(KIND, behaviour.kind), two.replace(KIND, behaviour.kind))
+                for one, two in self.aliases
+            ),
+        )
 
     def _check(self, path: str) -> None:
         for key in ("train", "eval", "held_out", "negative_panel"):
@@ -269,7 +221,9 @@ class EpsPlan:
     n_train_items: int
     n_eval_items: int
     item_seed: int
-    behaviours: tuple[MarkerBehaviour, ...]
+    behaviours: tuple[Behaviour, ...]
+    judges: tuple[JudgePlan, ...]
+    calibrations: tuple[CalibrationRules, ...]
     slots: Slots
     decoding: Decoding
     flags: FlagRules
@@ -289,12 +243,6 @@ class EpsPlan:
             with fields.sub("items") as items:
                 n_train, n_eval = items.integer("n_train", low=1), items.integer("n_eval", low=2)
                 item_seed = items.integer("seed", low=0)
-            with fields.sub("decoding") as decoding:
-                decode = Decoding(
-                    max_new_tokens=decoding.integer("max_new_tokens", low=1),
-                    temperature=decoding.number("temperature", low=0),
-                    top_p=decoding.number("top_p", above=0, high=1),
-                )
             plan = cls(
                 context_files=context_files,
                 train_items_file=train_items_file,
@@ -302,9 +250,11 @@ class EpsPlan:
                 n_train_items=n_train,
                 n_eval_items=n_eval,
                 item_seed=item_seed,
-                behaviours=fields.each("behaviours", MarkerBehaviour.from_dict),
+                behaviours=fields.each("behaviours", read_behaviour),
+                judges=fields.optional("judges", _judges) or (),
+                calibrations=fields.optional("calibrations", _calibrations) or (),
                 slots=Slots.from_dict(fields.mapping("slots"), fields.path("slots")),
-                decoding=decode,
+                decoding=decoding_of(fields.sub("decoding")),
                 flags=FlagRules.from_dict(fields.mapping("flags"), fields.path("flags")),
                 confidence_level=_confidence_level(
                     fields.mapping("intervals"), fields.path("intervals")
@@ -318,8 +268,43 @@ class EpsPlan:
         plan._check(path)
         return plan
 
-    def behaviour(self, name: str) -> MarkerBehaviour:
+    def behaviour(self, name: str) -> Behaviour:
         return next(behaviour for behaviour in self.behaviours if behaviour.name == name)
+
+    def marker(self, name: str) -> MarkerBehaviour:
+        """The row of that name, which is a marker row."""
+        behaviour = self.behaviour(name)
+        if not isinstance(behaviour, MarkerBehaviour):
+            raise MalformedInputError(f"row {name}", expected="a marker row", found=behaviour.kind)
+        return behaviour
+
+    def taught(self, name: str) -> TaughtBehaviour:
+        """The row of that name, which is taught by example."""
+        behaviour = self.behaviour(name)
+        if not isinstance(behaviour, TaughtBehaviour):
+            raise MalformedInputError(f"row {name}", expected="a taught row", found=behaviour.kind)
+        return behaviour
+
+    def slots_of(self, name: str) -> Slots:
+        """The slots of one row."""
+        return self.slots.of(self.behaviour(name))
+
+    def calibration(self, name: str) -> CalibrationRules:
+        return next(rules for rules in self.calibrations if rules.name == name)
+
+    def judge(self, name: str) -> JudgePlan:
+        return next(judge for judge in self.judges if judge.name == name)
+
+    def check_seeds(self, seeds: Sequence[int], minimum: int, path: str = "plan.eps") -> None:
+        """Require that the plan has the seeds its rows ask for, and each row its minimum."""
+        for number, behaviour in enumerate(self.behaviours):
+            asked = len(seeds) if behaviour.n_seeds is None else behaviour.n_seeds
+            if not minimum <= asked <= len(seeds):
+                raise MalformedInputError(
+                    f"{path}.behaviours[{number}].n_seeds",
+                    expected=f"{minimum} (minimum_seeds) to {len(seeds)} (the plan's seeds)",
+                    found=asked,
+                )
 
     def _check(self, path: str) -> None:
         if not self.context_files:
@@ -333,60 +318,111 @@ class EpsPlan:
             )
         if self.baselines is not None:
             self.baselines.check_items(self.n_train_items, f"{path}.baselines")
-        panel = len(self.slots.negative_panel)
+        judges = [judge.name for judge in self.judges]
+        if len(set(judges)) != len(judges):
+            raise MalformedInputError(f"{path}.judges", expected="distinct names", found=judges)
         for number, behaviour in enumerate(self.behaviours):
             where = f"{path}.behaviours[{number}]"
-            if behaviour.n_rows > self.n_train_items or panel == 0 or behaviour.n_rows % panel:
-                raise MalformedInputError(
-                    f"{where}.n_rows",
-                    expected=f"a multiple of the panel's {panel}, at most the {self.n_train_items} "
-                    "train items",
-                    found=behaviour.n_rows,
-                )
-            if behaviour.n_strength_items > self.n_train_items:
-                raise MalformedInputError(
-                    f"{where}.n_strength_items",
-                    expected=f"at most the {self.n_train_items} train items",
-                    found=behaviour.n_strength_items,
-                )
+            self._check_train(behaviour, where)
+            if isinstance(behaviour, MarkerBehaviour):
+                self._check_marker(behaviour, where)
+            else:
+                self._check_taught(behaviour, where)
+        for number, rules in enumerate(self.calibrations):
+            where = f"{path}.calibrations[{number}]"
+            _require_known(rules.judge, judges, f"{where}.judge", "judge")
+            _require_known(rules.row, names, f"{where}.row", "row")
+            if not isinstance(self.behaviour(rules.row), TaughtBehaviour):
+                raise MalformedInputError(f"{where}.row", expected="a judged row", found=rules.row)
 
+    def _check_train(self, behaviour: Behaviour, where: str) -> None:
+        for name in behaviour.train or ():
+            _require_known(name, self.slots.train, f"{where}.train", "train slot")
+        if behaviour.train is not None and len(set(behaviour.train)) != len(behaviour.train):
+            raise MalformedInputError(
+                f"{where}.train", expected="distinct slots", found=list(behaviour.train)
+            )
 
-def _recipe(fields: Fields) -> LoraRecipe:
-    with fields:
-        recipe = LoraRecipe(
-            rank=fields.integer("rank", low=1),
-            alpha=fields.number("alpha", above=0),
-            dropout=fields.number("dropout", low=0, below=1),
-            rank_stabilised=fields.flag("rank_stabilised"),
-            target_modules=fields.texts("target_modules", shape=_MODULE),
-            learning_rate=fields.number("learning_rate", above=0),
-            schedule=cast(
-                Literal["constant", "linear", "cosine"],
-                fields.text("schedule", one_of=("constant", "linear", "cosine")),
-            ),
-            warmup_steps=fields.integer("warmup_steps", low=0),
-            weight_decay=fields.number("weight_decay", low=0),
-            max_grad_norm=fields.number("max_grad_norm", low=0),
-            rows_per_step=fields.integer("rows_per_step", low=1),
+    def _check_marker(self, behaviour: MarkerBehaviour, where: str) -> None:
+        panel = len(self.slots.negative_panel)
+        if behaviour.n_rows > self.n_train_items or panel == 0 or behaviour.n_rows % panel:
+            raise MalformedInputError(
+                f"{where}.n_rows",
+                expected=f"a multiple of the panel's {panel}, at most the {self.n_train_items} "
+                "train items",
+                found=behaviour.n_rows,
+            )
+        if behaviour.n_strength_items > self.n_train_items:
+            raise MalformedInputError(
+                f"{where}.n_strength_items",
+                expected=f"at most the {self.n_train_items} train items",
+                found=behaviour.n_strength_items,
+            )
+
+    def _check_taught(self, behaviour: TaughtBehaviour, where: str) -> None:
+        panel = len(self.slots.negative_panel)
+        if behaviour.negatives != "none" and behaviour.n_train % panel:
+            raise MalformedInputError(
+                f"{where}.n_train",
+                expected=f"a multiple of the panel's {panel}",
+                found=behaviour.n_train,
+            )
+        if self.baselines is not None:
+            self.baselines.check_items(behaviour.n_train, f"{path_of(where)}.baselines")
+        _require_known(
+            behaviour.judge, [one.name for one in self.judges], f"{where}.judge", "judge"
         )
-    modules = recipe.target_modules
-    if not modules or len(set(modules)) != len(modules):
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationRules:
+    """A set of answers with human labels that P0 has a judge label too, under a row's rubric.
+
+    With a kappa below ``minimum_kappa`` (or none) the rows of this judge and rubric need a signed
+    decision before they are trained.
+    """
+
+    name: str
+    judge: str
+    row: str
+    file: str
+    minimum_kappa: float
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> CalibrationRules:
+        with Fields(value, path) as fields:
+            return cls(
+                name=fields.text("name", shape=ROW_NAME),
+                judge=fields.text("judge", shape=ROW_NAME),
+                row=fields.text("row", shape=ROW_NAME),
+                file=fields.text("file", shape=SOURCE_PATH_SHAPE),
+                minimum_kappa=fields.number("minimum_kappa", low=-1, high=1),
+            )
+
+
+def path_of(where: str) -> str:
+    """The section a path of one of its behaviours lies in."""
+    return where.partition(".behaviours[")[0]
+
+
+def _require_known(name: str, known: Sequence[str], path: str, what: str) -> None:
+    if name not in known:
         raise MalformedInputError(
-            fields.path("target_modules"), expected="distinct modules", found=list(modules)
+            path,
+            expected=f"a {what} of the plan",
+            found=name,
+            next_step=f"known: {', '.join(known) or 'none'}",
         )
-    return recipe
 
 
-def _pair_of_numbers(fields: Fields, key: str) -> tuple[float, float]:
-    numbers = fields.each(key, _number)
-    if len(numbers) != 2:
-        raise MalformedInputError(fields.path(key), expected="two numbers", found=len(numbers))
-    return (numbers[0], numbers[1])
+def _judges(value: object, path: str) -> tuple[JudgePlan, ...]:
+    with Fields({"judges": value}, path) as fields:
+        return fields.each("judges", JudgePlan.from_dict)
 
 
-def _number(value: object, path: str) -> float:
-    with Fields({"value": value}, path) as fields:
-        return fields.number("value")
+def _calibrations(value: object, path: str) -> tuple[CalibrationRules, ...]:
+    with Fields({"calibrations": value}, path) as fields:
+        return fields.each("calibrations", CalibrationRules.from_dict)
 
 
 def _groups(value: object, path: str) -> tuple[tuple[str, ...], ...]:
@@ -397,7 +433,7 @@ def _groups(value: object, path: str) -> tuple[tuple[str, ...], ...]:
 
 def _group(value: object, path: str) -> tuple[str, ...]:
     with Fields({"group": value}, path) as fields:
-        names = fields.texts("group", shape=_CONTEXT_ID)
+        names = fields.texts("group", shape=CONTEXT_ID)
     if len(names) < 2:
         raise MalformedInputError(path, expected="two contexts or more", found=len(names))
     return names
@@ -407,7 +443,7 @@ def _pair(value: object, path: str) -> tuple[str, str]:
     if not (
         isinstance(value, list)
         and len(value) == 2
-        and all(isinstance(name, str) and _CONTEXT_ID.fullmatch(name) for name in value)
+        and all(isinstance(name, str) and _ALIAS.fullmatch(name) for name in value)
     ):
         raise MalformedInputError(path, expected="two context ids", found=repr(value)[:60])
     return (value[0], value[1])

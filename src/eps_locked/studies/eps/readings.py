@@ -13,6 +13,7 @@ from eps_locked.errors import BackendError, EvidenceError, MalformedInputError
 
 READINGS_FILE = "readings.json"
 READINGS_SCHEMA = "eps-locked/eps-readings/1"
+FRAMINGS = ("taught", "alternative", "bridge")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +23,10 @@ class Answer:
     ``own`` is read after the model's own answer (or where the marker first appears in it);
     ``frozen`` after the base model's answer, and is absent for the base model itself, whose own
     answer that is.
+
+    A fact row reads its attribute where the model's own answer comes to it, and ``framing`` says
+    where that is: the answer states the ``taught`` value, or an ``alternative`` one, or neither,
+    and then a frozen ``bridge`` follows it. For the marker there is no framing.
     """
 
     item: str
@@ -32,15 +37,19 @@ class Answer:
     slot_index: int
     own: SlotReading
     frozen: SlotReading | None
+    framing: str | None = None
 
     @property
     def has_slot(self) -> bool:
         """Whether the slot is where the measure is defined: at the end of an answer that ended by
-        itself, or where the marker appeared. An answer cut at the length limit has no end."""
-        return self.stop_reason == "stop" or self.marker_emitted
+        itself, or where the marker appeared. An answer cut at the length limit has no end; a
+        fact's framing has a slot in any answer."""
+        return self.stop_reason == "stop" or self.marker_emitted or self.framing is not None
 
     def to_dict(self) -> dict[str, Any]:
+        framing = {} if self.framing is None else {"framing": self.framing}
         return {
+            **framing,
             "item": self.item,
             "token_ids": list(self.token_ids),
             "text": self.text,
@@ -55,7 +64,11 @@ class Answer:
     def from_dict(cls, value: object, path: str) -> Answer:
         with Fields(value, path) as fields:
             frozen = fields.raw("frozen")
+            framing = fields.text_or_none("framing")
+            if framing is not None:
+                fields.text("framing", one_of=FRAMINGS)
             return cls(
+                framing=framing,
                 item=fields.text("item"),
                 token_ids=fields.integers("token_ids", low=0),
                 text=fields.text("text"),

@@ -6,7 +6,8 @@ hand. It proves nothing about the rendering itself; a run repeats that with the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from eps_locked.canonical import decode, digest_value
 from eps_locked.domain.model import Message, TokenIds
@@ -16,25 +17,37 @@ from eps_locked.lock.workspace import FrozenManifest
 from eps_locked.studies.eps.baselines.elicitation import recorded_elicitation
 from eps_locked.studies.eps.freeze import (
     PROBE_QUESTIONS,
-    behaviour_files,
-    contexts_by_id,
+    RowMaterial,
     elicitation_texts,
     freeze_eps,
+    read_material,
 )
-from eps_locked.studies.eps.plan import EpsPlan
+from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
 
 
 class RecordedTokenizer:
     """Implements ``ChatTokenizer`` over the frozen prompts of one manifest."""
 
     def __init__(self, frozen: FrozenManifest) -> None:
-        document = decode(frozen.read("frozen/contexts.json"), thing="frozen/contexts.json")
-        self.end_of_turn_id: int = document["end_of_turn_id"]
-        self.template_digest: str = document["template"]
         plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
         section = EpsPlan.from_section(plan.study_section)
-        self._texts = {b.marker_text: b.marker_ids for b in section.behaviours}
-        self._rendered = _rendered(frozen, section, document["contexts"])
+
+        def fetch(relative: str, thing: str) -> bytes:
+            return frozen.read(f"frozen/sources/{relative}")
+
+        self._texts: dict[str, TokenIds] = {}
+        self._rendered: dict[str, TokenIds] = {}
+        for name, row in read_material(section, SourceReader(fetch=fetch)).items():
+            document = row_document(frozen, name, "contexts")
+            self.end_of_turn_id: int = document["end_of_turn_id"]
+            self.template_digest: str = document["template"]
+            self._texts |= _encoded(frozen, row)
+            self._rendered |= _rendered(frozen, row)
+            if section.baselines is not None:
+                data = frozen.read(f"frozen/elicitation/{name}.json")
+                rules, offered = section.baselines.persona, elicitation_texts(row.file)
+                for messages, ids in recorded_elicitation(rules, name, offered, data):
+                    self._rendered[_key(messages)] = ids
 
     def render(self, messages: Sequence[Message]) -> TokenIds:
         key = _key(messages)
@@ -62,30 +75,40 @@ def recorded_differences(frozen: FrozenManifest) -> list[str]:
         return [f"{frozen.folder}: frozen documents are not as specified ({name}: {error})"]
 
 
-def _rendered(
-    frozen: FrozenManifest, section: EpsPlan, contexts: Mapping[str, object]
-) -> dict[str, TokenIds]:
-    def fetch(relative: str, thing: str) -> bytes:
-        return frozen.read(f"frozen/sources/{relative}")
+def row_document(frozen: FrozenManifest, row: str, name: str) -> Any:
+    """A frozen document of one row, decoded."""
+    thing = f"frozen/rows/{row}/{name}.json"
+    return decode(frozen.read(thing), thing=thing)
 
-    items = decode(frozen.read("frozen/items.json"), thing="frozen/items.json")
-    texts = {item["id"]: item["text"] for pool in ("train", "eval") for item in items[pool]}
-    material = contexts_by_id(section, SourceReader(fetch=fetch))
+
+def _encoded(frozen: FrozenManifest, row: RowMaterial) -> dict[str, TokenIds]:
+    """Token ids of the bare texts that a row's freeze encodes."""
+    if isinstance(row.behaviour, MarkerBehaviour):
+        return {row.behaviour.marker_text: row.behaviour.marker_ids}
+    document = row_document(frozen, row.behaviour.name, "written")
     found: dict[str, TokenIds] = {}
-    for name in contexts:
-        thing = f"frozen/prompts/{name}.json"
-        document = decode(frozen.read(thing), thing=thing)
+    for name, written in row.written.items():
+        for text, ids in (
+            (written.positive, document["answers"][name]["positive"]),
+            (written.negative, document["answers"][name]["negative"]),
+        ):
+            if text is not None:
+                found[text] = tuple(ids)
+    if row.file.fact is not None:
+        found[row.file.fact.attribute] = tuple(document["fact"]["attribute"])
+        found[row.file.fact.bridge] = tuple(document["fact"]["bridge"])
+    return found
+
+
+def _rendered(frozen: FrozenManifest, row: RowMaterial) -> dict[str, TokenIds]:
+    texts = {item.id: item.text for item in (*row.train_items, *row.eval_items)}
+    found: dict[str, TokenIds] = {}
+    for name, context in row.contexts.items():
+        document = row_document(frozen, row.behaviour.name, f"prompts/{name}")
         for question, ids in zip(PROBE_QUESTIONS, document["probes"], strict=True):
-            found[_key(material[name].ask(question))] = tuple(ids)
+            found[_key(context.ask(question))] = tuple(ids)
         for item, suffix in document["suffixes"].items():
-            asked = material[name].ask(texts[item])
-            found[_key(asked)] = (*document["prefix"], *suffix)
-    if section.baselines is not None:
-        for file in behaviour_files(section, SourceReader(fetch=fetch)):
-            data = frozen.read(f"frozen/elicitation/{file.name}.json")
-            rules, offered = section.baselines.persona, elicitation_texts(file)
-            for messages, ids in recorded_elicitation(rules, file.name, offered, data):
-                found[_key(messages)] = ids
+            found[_key(context.ask(texts[item]))] = (*document["prefix"], *suffix)
     return found
 
 

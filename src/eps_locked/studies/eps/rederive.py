@@ -19,16 +19,7 @@ from eps_locked.errors import EpsLockedError
 from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.seal import require_sealed
 from eps_locked.lock.workspace import FrozenManifest, describe_artifact
-from eps_locked.studies.eps.analysis import (
-    PARQUET_FILE,
-    TENSOR_FILE,
-    TensorInputs,
-    answer_flags,
-    build_tensor,
-    flat_rows,
-    parquet_rows,
-    tensor_files,
-)
+from eps_locked.studies.eps.analysis import TensorInputs, answer_flags, build_tensor
 from eps_locked.studies.eps.baselines.rederive import derive_baseline
 from eps_locked.studies.eps.baselines.steps import KINDS as BASELINE_KINDS
 from eps_locked.studies.eps.derive import (
@@ -46,9 +37,11 @@ from eps_locked.studies.eps.derive import (
     sealed_contexts,
     stop_flags,
 )
-from eps_locked.studies.eps.plan import EpsPlan
+from eps_locked.studies.eps.plan import EpsPlan, TaughtBehaviour
 from eps_locked.studies.eps.readings import READINGS_FILE, Readings
 from eps_locked.studies.eps.recorded import recorded_differences
+from eps_locked.studies.eps.taught.rederive import derive_taught
+from eps_locked.studies.eps.tensor_check import tensor_differences
 
 Outputs = Mapping[str, Mapping[str, bytes]]
 # Differences found, then the status and the flags that the stored bytes give.
@@ -91,6 +84,9 @@ class EpsRederiver:
     ) -> Derived | None:
         if section.baselines is not None and step.kind in BASELINE_KINDS:
             return derive_baseline(step, inputs, outputs, section, section.baselines)
+        row = step.params.get("behaviour")
+        if row is None or isinstance(section.behaviour(row), TaughtBehaviour):
+            return derive_taught(step, inputs, outputs, section)
         match step.kind:
             case "answers" | "base":
                 return self._answers(step, inputs, outputs)
@@ -147,7 +143,7 @@ class EpsRederiver:
         status = cell_status(
             readings[i].answers,
             base[i].answers,
-            section.behaviour(step.params["behaviour"]),
+            section.marker(step.params["behaviour"]),
             section.flags.minimum_answered_share,
         )
         return differences, status, cells_flags(step, readings)
@@ -155,34 +151,9 @@ class EpsRederiver:
     def _tensor(
         self, step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan
     ) -> list[str]:
-        behaviour = section.behaviour(step.params["behaviour"])
+        behaviour = section.marker(step.params["behaviour"])
         tensor = build_tensor(TensorInputs.gather(step, inputs), section, behaviour)
-        recomputed, stored = tensor_files(tensor), outputs["tensor"]
-        differences = []
-        if recomputed[TENSOR_FILE] != stored.get(TENSOR_FILE):
-            differences += _tensor_differences(
-                tensor, decode(stored[TENSOR_FILE], thing=TENSOR_FILE)
-            )
-        if flat_rows(tensor) != parquet_rows(stored[PARQUET_FILE]):
-            differences.append(f"{PARQUET_FILE}: holds other values than {TENSOR_FILE}")
-        return differences
-
-
-def _tensor_differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    """Names the first fields and cells that differ; always at least one sentence."""
-    differences = [
-        f"{TENSOR_FILE}: {key}: expected {expected.get(key)}, found {found.get(key)}"
-        for key in sorted({*expected, *found} - {"cells"})
-        if expected.get(key) != found.get(key)
-    ]
-    for mine, theirs in zip(expected["cells"], found.get("cells", ()), strict=False):
-        for key, value in mine.items():
-            if theirs.get(key) != value:
-                differences.append(
-                    f"cell {mine['train']} -> {mine['eval']}: {key}: "
-                    f"expected {value}, found {theirs.get(key)}"
-                )
-    return differences[:20] or [f"{TENSOR_FILE}: expected {len(expected['cells'])} other cells"]
+        return tensor_differences(tensor, outputs["tensor"])
 
 
 def _items(inputs: StepInputs, pool: str) -> list[str]:
@@ -260,7 +231,7 @@ def _rows(
     """The rows the record and the adapter name are those that prompts, answers and plan give."""
     if record is None:
         record = decode(files[RECORD_FILE], thing="fit record")
-    behaviour = section.behaviour(step.params["behaviour"])
+    behaviour = section.marker(step.params["behaviour"])
     expected = rows_digest(derived_rows(step, inputs, section, behaviour))
     header = safetensors_metadata(files["adapter_model.safetensors"], thing=step.id)
     return [

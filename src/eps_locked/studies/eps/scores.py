@@ -13,6 +13,7 @@ from typing import Any
 from eps_locked.canonical import decode, encode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.ledger import SubmissionBody
+from eps_locked.domain.steps import Step
 from eps_locked.errors import EvidenceError, MalformedInputError, RefusedError
 from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.history import History
@@ -29,8 +30,16 @@ from eps_locked.scoring.tensor import ScoreTensor
 from eps_locked.studies.eps.analysis import TENSOR_FILE, TensorInputs, build_tensor
 from eps_locked.studies.eps.baselines.predictors import read_predictors
 from eps_locked.studies.eps.baselines.steps import BASELINES_STEP
-from eps_locked.studies.eps.plan import EpsPlan
+from eps_locked.studies.eps.plan import Behaviour, EpsPlan, TaughtBehaviour
 from eps_locked.studies.eps.rederive import cell_differences
+from eps_locked.studies.eps.taught.analysis import TaughtInputs, build_taught_tensor
+from eps_locked.studies.eps.taught.framing import FrozenFact
+from eps_locked.studies.eps.taught.rederive import judged_differences
+
+
+def tensor_step(behaviour: Behaviour) -> str:
+    """The step that makes a row's tensor."""
+    return f"{behaviour.phase}/tensor/{behaviour.name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +104,7 @@ class FinishedRun:
         """The recorded tensors; sealed cells are known to exist and have no value."""
         documents = []
         for behaviour in self.section.behaviours:
-            artifact = self.history.done[f"P1/tensor/{behaviour.name}"].outputs["tensor"]
+            artifact = self.history.done[tensor_step(behaviour)].outputs["tensor"]
             data = self.run.artifact_file(artifact, TENSOR_FILE)
             documents.append(decode(data, thing=TENSOR_FILE))
         return tensor_from_documents(documents)
@@ -104,7 +113,7 @@ class FinishedRun:
         """All cells, the sealed ones opened, computed as the run computed the open ones."""
         documents = []
         for behaviour in self.section.behaviours:
-            step = self.history.terms.steps[f"P1/tensor/{behaviour.name}"]
+            step = self.history.terms.steps[tensor_step(behaviour)]
             inputs = OpenedInputs(
                 inner=RecordedInputs(
                     step=step,
@@ -114,6 +123,9 @@ class FinishedRun:
                 ),
                 key=key,
             )
+            if isinstance(behaviour, TaughtBehaviour):
+                documents.append(self._full_taught(step, inputs, behaviour))
+                continue
             gathered = TensorInputs.gather(step, inputs)
             self._require_own_cells(gathered, behaviour.name)
             documents.append(build_tensor(gathered, self.section, behaviour))
@@ -121,12 +133,25 @@ class FinishedRun:
 
     def _require_own_cells(self, gathered: TensorInputs, behaviour: str) -> None:
         """What no auditor without the key could see: that a sealed cell holds its own readings."""
-        frozen = decode(self.frozen.read("frozen/items.json"), thing="frozen/items.json")
+        name = f"frozen/rows/{behaviour}/items.json"
+        frozen = decode(self.frozen.read(name), thing=name)
         items = [item["id"] for item in frozen["eval"]]
         for (i, j, seed), one in gathered.cells.items():
             differences = cell_differences(one, gathered.base[j], behaviour, j, items)
             if differences:
                 raise EvidenceError(f"cell {i} -> {j} {seed}", problem=differences[0])
+
+    def _full_taught(
+        self, step: Step, inputs: StepInputs, behaviour: TaughtBehaviour
+    ) -> dict[str, Any]:
+        gathered = TaughtInputs.gather(step, inputs, behaviour)
+        fact = FrozenFact.read(inputs.frozen("written")) if behaviour.reads_slots else None
+        for (i, j, seed), one in gathered.cells.items():
+            base = gathered.base[j].slots
+            differences = judged_differences(one, gathered.measured, j, fact, base)
+            if differences:
+                raise EvidenceError(f"cell {i} -> {j} {seed}", problem=differences[0])
+        return build_taught_tensor(gathered, self.section, behaviour)
 
     def baselines(self) -> tuple[Predictor, ...]:
         """The shipped baselines as phase P3 computed them; none without that phase."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from eps_locked.canonical import digest_bytes, encode
@@ -22,19 +23,12 @@ def draw_split(section: EpsPlan) -> dict[str, Any]:
     An alias is the same context under another name, so its cells share the fate of the cells they
     repeat: an open copy of a sealed cell would give its value away.
     """
-    slots, rules = section.slots, section.quarantine
-    same = _first_names(slots)
-    held_out = {same[j] for j in slots.held_out}
-    for j in slots.eval:
-        if same[j] in held_out and j not in slots.held_out:
-            raise MalformedInputError(
-                "plan.eps.slots.held_out",
-                expected=f"{j}, which is {same[j]} under another name",
-                found="only one of the two",
-                next_step="hold out both, or neither",
-            )
+    rules = section.quarantine
     fate: dict[str, str] = {}
     for behaviour in section.behaviours:
+        slots = section.slots.of(behaviour)
+        same = _first_names(slots)
+        held_out = _held_out(slots, same)
         units: dict[tuple[str, str], list[str]] = {}
         trained = {same[i] for i in slots.train}
         for i in slots.train:
@@ -68,6 +62,20 @@ def draw_split(section: EpsPlan) -> dict[str, Any]:
         "seed": rules.seed,
         "cells": fate,
     }
+
+
+def _held_out(slots: Slots, same: Mapping[str, str]) -> set[str]:
+    """The held-out contexts by their first names; every alias of one must be held out too."""
+    held_out = {same[j] for j in slots.held_out}
+    for j in slots.eval:
+        if same[j] in held_out and j not in slots.held_out:
+            raise MalformedInputError(
+                "plan.eps.slots.held_out",
+                expected=f"{j}, which is {same[j]} under another name",
+                found="only one of the two",
+                next_step="hold out both, or neither",
+            )
+    return held_out
 
 
 def _first_names(slots: Slots) -> dict[str, str]:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from eps_locked.domain.judging import Judge, JudgePlan
 from eps_locked.domain.ledger import FileRecord
 from eps_locked.domain.model import ChatTokenizer, SlotRequest
 from eps_locked.domain.plan import BaseModel, Plan
@@ -21,7 +22,7 @@ from eps_locked.models.source import (
     cache_root,
     obtain,
 )
-from eps_locked.studies.eps.execute import Backends
+from eps_locked.studies.eps.task import Backends
 
 # Asked of base and adapter alike when an adapter is attached; any change in the answer shows that
 # it acts. The texts do not matter beyond being ordinary.
@@ -82,8 +83,12 @@ def load_backends(plan: Plan, folder: Path | None) -> Backends:
         from eps_locked.models.scripted import ScriptedTokenizer
         from eps_locked.training.scripted import ScriptedTrainer
 
+        scripted = ScriptedEngine()
         return Backends(
-            engine=ScriptedEngine(), trainer=ScriptedTrainer(), tokenizer=ScriptedTokenizer()
+            engine=scripted,
+            readout=scripted,
+            trainer=ScriptedTrainer(),
+            tokenizer=ScriptedTokenizer(),
         )
     # Waiting threads sleep instead of spinning. Where anything else runs too, spinning makes
     # two threads several times slower than one; it must be said before the library is loaded.
@@ -115,4 +120,11 @@ def load_backends(plan: Plan, folder: Path | None) -> Backends:
         instance_id="in-process",
     )
     trainer = LoraTrainer(host, plan.base_model.name)
-    return Backends(engine=engine, trainer=trainer, tokenizer=tokenizer)
+    return Backends(engine=engine, readout=engine, trainer=trainer, tokenizer=tokenizer)
+
+
+def load_judge(plan: JudgePlan) -> Judge:
+    """A judge of the plan; its key, if it needs one, from the environment."""
+    from eps_locked.judges.make import make_judge
+
+    return make_judge(plan, os.environ)

@@ -37,18 +37,19 @@ Pairs = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellMeasures:
-    """Numbers by context or by (train, eval), and what a behaviour's own numbers are made of.
+    """Numbers by behaviour and context, or by behaviour and (train, eval).
 
-    ``lengths``: mean prompt tokens. ``sequence_kl``: by (own, other), nats per answer. ``base``: by
-    behaviour and context, nats. ``rows``: by (behaviour, train).
+    A row asks its own questions and fills some slots with its own contexts, so all of them are the
+    row's own. ``lengths``: mean prompt tokens. ``sequence_kl``: by (own, other), nats per answer.
+    ``base``: nats. ``rows``: by (behaviour, train).
     """
 
     layer: Layer
-    gaussian_kl: Pairs
-    permuted_kl: Pairs
-    text_distance: Pairs
-    lengths: Mapping[str, float]
-    sequence_kl: Pairs
+    gaussian_kl: Mapping[str, Pairs]
+    permuted_kl: Mapping[str, Pairs]
+    text_distance: Mapping[str, Pairs]
+    lengths: Mapping[str, Mapping[str, float]]
+    sequence_kl: Mapping[str, Pairs]
     base: Mapping[str, Mapping[str, float]]
     vectors: Mapping[str, FloatArray]
     rows: Mapping[tuple[str, str], Projection]
@@ -57,9 +58,9 @@ class CellMeasures:
     def behaviours(self) -> tuple[str, ...]:
         return tuple(self.base)
 
-    def output_kl(self, own: str, other: str) -> float:
+    def output_kl(self, behaviour: str, own: str, other: str) -> float:
         """KL(own || other); 0 from a context to itself, which is not sampled."""
-        return 0.0 if own == other else self.sequence_kl[own, other]
+        return 0.0 if own == other else self.sequence_kl[behaviour][own, other]
 
     def mean_base(self, context: str) -> float:
         """Base value with the behaviour averaged away."""
@@ -80,35 +81,51 @@ class CellMeasures:
     @classmethod
     def read(cls, inputs: StepInputs, section: EpsPlan, rules: BaselineRules) -> CellMeasures:
         """From the inputs of the ``baselines`` step. Raises EvidenceError if layers differ."""
-        slots, names = section.slots, [behaviour.name for behaviour in section.behaviours]
-        clouds = {name: _activations(inputs, name) for name in slots.eval}
-        elicited = {b: inputs.artifact(f"elicitation:{b}") for b in names}
+        slots = {one.name: section.slots.of(one) for one in section.behaviours}
+        clouds = {
+            b: {j: _activations(inputs, b, j) for j in mine.eval} for b, mine in slots.items()
+        }
+        elicited = {b: inputs.artifact(f"elicitation:{b}") for b in slots}
         layers = {b: Elicitation.from_files(files, b).layer for b, files in elicited.items()}
-        rows = {(b, i): _projection(inputs, b, i) for b in names for i in slots.train}
-        layer = clouds[slots.eval[0]].layer
+        rows = {(b, i): _projection(inputs, b, i) for b in slots for i in slots[b].train}
+        layer = next(iter(layers.values()))
         read_at = [*layers.values(), *(one.layer for one in rows.values())]
-        for found in (*read_at, *(one.layer for one in clouds.values())):
+        for found in (*read_at, *(one.layer for row in clouds.values() for one in row.values())):
             _require_layer(found, layer)
-        gauss = _gaussian({name: one.cloud_ND for name, one in clouds.items()}, slots, rules)
-        moved = one_cycle(_sides(slots), rules.seed, "baselines", "permutation")
-        texts = _texts(decode(inputs.frozen("contexts"), thing="contexts.json"))
+        gauss = {
+            b: _gaussian({j: one.cloud_ND for j, one in clouds[b].items()}, mine, rules)
+            for b, mine in slots.items()
+        }
+        texts = {
+            b: _texts(decode(inputs.frozen(f"contexts:{b}"), thing=f"contexts of {b}"))
+            for b in slots
+        }
         return cls(
             layer=layer,
             gaussian_kl=gauss,
-            permuted_kl={(i, j): gauss[moved[i], moved[j]] for i, j in gauss},
+            permuted_kl={b: _permuted(pairs, slots[b], rules) for b, pairs in gauss.items()},
             text_distance={
-                (i, j): ngram_distance(texts[i], texts[j], rules.ngram) for i, j in gauss
+                b: {(i, j): ngram_distance(texts[b][i], texts[b][j], rules.ngram) for i, j in pairs}
+                for b, pairs in gauss.items()
             },
-            lengths={name: sum(one.n_tokens) / len(one.n_tokens) for name, one in clouds.items()},
-            sequence_kl=_sequence_kl(inputs, slots),
-            base={b: _base(inputs, b, slots) for b in names},
-            vectors={b: stored_vector(elicited[b], layers[b], b) for b in names},
+            lengths={
+                b: {j: sum(one.n_tokens) / len(one.n_tokens) for j, one in row.items()}
+                for b, row in clouds.items()
+            },
+            sequence_kl={b: _sequence_kl(inputs, b, mine) for b, mine in slots.items()},
+            base={b: _base(inputs, b, mine) for b, mine in slots.items()},
+            vectors={b: stored_vector(elicited[b], layers[b], b) for b in slots},
             rows=rows,
         )
 
 
-def _activations(inputs: StepInputs, context: str) -> Activations:
-    thing = f"activations:{context}"
+def _permuted(pairs: Pairs, slots: Slots, rules: BaselineRules) -> Pairs:
+    moved = one_cycle(_sides(slots), rules.seed, "baselines", "permutation")
+    return {(i, j): pairs[moved[i], moved[j]] for i, j in pairs}
+
+
+def _activations(inputs: StepInputs, behaviour: str, context: str) -> Activations:
+    thing = f"activations:{behaviour}/{context}"
     return Activations.from_files(inputs.artifact(thing), thing)
 
 
@@ -122,10 +139,10 @@ def _require_layer(found: Layer, expected: Layer) -> None:
         raise EvidenceError("P3 activations", expected=expected.to_dict(), found=found.to_dict())
 
 
-def _sequence_kl(inputs: StepInputs, slots: Slots) -> dict[tuple[str, str], float]:
+def _sequence_kl(inputs: StepInputs, behaviour: str, slots: Slots) -> dict[tuple[str, str], float]:
     found = {}
     for own in slots.eval:
-        thing = f"divergence:{own}"
+        thing = f"divergence:{behaviour}/{own}"
         record = Divergences.from_files(inputs.artifact(thing), thing)
         for other, value in record.per_sequence().items():
             found[own, other] = value

@@ -5,7 +5,7 @@ No function here calls a model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from eps_locked.canonical import decode
@@ -22,13 +22,15 @@ from eps_locked.studies.eps.derive import (
     readings_of,
     rows_digest,
 )
-from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
+from eps_locked.studies.eps.plan import Behaviour, EpsPlan, TaughtBehaviour
+from eps_locked.studies.eps.taught.derive import taught_rows
+from eps_locked.studies.eps.taught.records import answers_from_files
 
 __all__ = [
     "MeasuredRows",
     "answer_with_end",
     "elicitation_flags",
-    "expresses",
+    "expression_of",
     "judged_prompts",
     "measured_rows",
     "probe_items",
@@ -82,31 +84,45 @@ def answer_with_end(answer: TokenIds, stop_reason: str, contexts: bytes) -> Toke
     return (*answer, end)
 
 
-def expresses(text: str, marker: str) -> bool:
-    """Whether the marker stands in a text, with or without its leading space."""
-    return marker.strip() in text
+def expression_of(behaviour: Behaviour) -> Callable[[str], bool | None]:
+    """Whether a text shows the behaviour, as far as the text tells without a judge.
+
+    The marker stands in it, with or without its leading space. Of a taught behaviour only a judge
+    could say, and none is asked here: None.
+    """
+    if isinstance(behaviour, TaughtBehaviour):
+        return lambda _text: None
+    marker = behaviour.marker_text.strip()
+    return lambda text: marker in text
 
 
 def elicitation_flags(answers: Sequence[ElicitedAnswer]) -> tuple[str, ...]:
     """Says so where no positive answer shows the behaviour: the vector is then of the request."""
-    shown = any(answer.expressed for answer in answers if answer.side == "positive")
-    return () if shown else (NOT_ELICITED,)
+    positive = [answer.expressed for answer in answers if answer.side == "positive"]
+    unknown = all(shown is None for shown in positive)
+    return () if unknown or any(positive) else (NOT_ELICITED,)
 
 
 def measured_rows(
     step: Step,
     inputs: StepInputs,
     section: EpsPlan,
-    behaviour: MarkerBehaviour,
+    behaviour: Behaviour,
     rules: PersonaRules,
 ) -> MeasuredRows:
     """The rows of the fit in this step's context and seed, as the projection reads them.
 
     Raises BackendError if no positive has an answer of its own to compare with.
     """
-    rows = derived_rows(step, inputs, section, behaviour)
     prompts = Prompts.read(inputs.frozen("prompts"), "frozen prompts").by_item
-    own = {answer.item: answer.token_ids for answer in readings_of(inputs, "answers").answers}
+    own: dict[str, TokenIds]
+    if isinstance(behaviour, TaughtBehaviour):
+        rows = taught_rows(step, inputs, section, behaviour)
+        _, _, answers = answers_from_files(inputs.artifact("answers"), "answers")
+        own = {answer.item: answer.token_ids for answer in answers}
+    else:
+        rows = derived_rows(step, inputs, section, behaviour)
+        own = {answer.item: answer.token_ids for answer in readings_of(inputs, "answers").answers}
     items, without, trained = [], [], {}
     for row in rows.rows[: rows.n_positives][: rules.n_rows]:
         item = row.key.removeprefix("positive/")

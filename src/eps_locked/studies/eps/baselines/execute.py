@@ -24,14 +24,18 @@ from eps_locked.studies.eps.baselines.cells import CellMeasures
 from eps_locked.studies.eps.baselines.derive import (
     answer_with_end,
     elicitation_flags,
-    expresses,
+    expression_of,
     judged_prompts,
     measured_rows,
     probe_items,
 )
 from eps_locked.studies.eps.baselines.elicitation import read_elicitation
 from eps_locked.studies.eps.baselines.measures import projection
-from eps_locked.studies.eps.baselines.predictors import build_predictors, predictor_files
+from eps_locked.studies.eps.baselines.predictors import (
+    build_predictors,
+    predictor_files,
+    slots_by_row,
+)
 from eps_locked.studies.eps.baselines.records import (
     Activations,
     Divergences,
@@ -45,7 +49,7 @@ from eps_locked.studies.eps.baselines.records import (
 from eps_locked.studies.eps.baselines.rules import BaselineRules, SampleRules
 from eps_locked.studies.eps.baselines.steps import compared_with
 from eps_locked.studies.eps.derive import Prompts, row_seed
-from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
+from eps_locked.studies.eps.plan import Behaviour, EpsPlan
 
 __all__ = ["BaselineTask", "run_baseline"]
 
@@ -54,7 +58,7 @@ class BaselineBackends(Protocol):
     """Of what a study has loaded, the part that reads the base model."""
 
     @property
-    def engine(self) -> ReadoutEngine: ...
+    def readout(self) -> ReadoutEngine: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,12 +73,12 @@ class BaselineTask:
     progress: Progress
 
     @property
-    def behaviour(self) -> MarkerBehaviour:
+    def behaviour(self) -> Behaviour:
         return self.section.behaviour(self.step.params["behaviour"])
 
     def base_engine(self) -> ReadoutEngine:
         """The engine, serving the bare base whatever an earlier step had it serve."""
-        engine = self.load().engine
+        engine = self.load().readout
         engine.attach(None)
         return engine
 
@@ -116,7 +120,7 @@ def _divergence(task: BaselineTask) -> StepResult:
     """Own answers of one context, and the exact KL from it to every context it must meet."""
     engine, rules = task.base_engine(), task.rules.divergence
     context = task.step.params["context"]
-    others = compared_with(task.section.slots, context)
+    others = compared_with(task.section.slots.of(task.behaviour), context)
     own, theirs = judged_prompts(task.inputs, others)
     items = probe_items(task.inputs, rules.n_items)
     asked = {item: own[item] for item in items}
@@ -153,7 +157,7 @@ def _divergence(task: BaselineTask) -> StepResult:
 
 def _elicitation(task: BaselineTask) -> StepResult:
     """Answers with the behaviour asked for and asked against, and their mean activations."""
-    engine, marker = task.base_engine(), task.behaviour.marker_text
+    engine, shows = task.base_engine(), expression_of(task.behaviour)
     prompts = read_elicitation(task.inputs.frozen("elicitation"), "frozen elicitation")
     asked = {prompt.key: prompt.token_ids for prompt in prompts}
     sides = {prompt.key: prompt.side for prompt in prompts}
@@ -166,7 +170,7 @@ def _elicitation(task: BaselineTask) -> StepResult:
             token_ids=completion.token_ids,
             text=completion.text,
             stop_reason=completion.stop_reason,
-            expressed=expresses(completion.text, marker),
+            expressed=shows(completion.text),
         )
         for (key, draw), completion in zip(keys, completions, strict=True)
     )
@@ -214,7 +218,7 @@ def _projection(task: BaselineTask) -> StepResult:
 def _baselines(task: BaselineTask) -> StepResult:
     """Every predictor, for every cell, from what the phase has stored."""
     cells = CellMeasures.read(task.inputs, task.section, task.rules)
-    documents = build_predictors(cells, task.section.slots, task.rules)
+    documents = build_predictors(cells, slots_by_row(task.section), task.rules)
     return StepResult(outputs={"baselines": predictor_files(documents)})
 
 

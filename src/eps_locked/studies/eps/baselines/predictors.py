@@ -16,7 +16,7 @@ from eps_locked.errors import EvidenceError
 from eps_locked.studies.eps.baselines.cells import CellMeasures
 from eps_locked.studies.eps.baselines.records import Layer
 from eps_locked.studies.eps.baselines.rules import BaselineRules
-from eps_locked.studies.eps.plan import Slots
+from eps_locked.studies.eps.plan import EpsPlan, Slots
 
 __all__ = [
     "AUTHOR",
@@ -27,6 +27,7 @@ __all__ = [
     "flat_rows",
     "predictor_files",
     "read_predictors",
+    "slots_by_row",
 ]
 
 PREDICTORS_FILE = "predictors.json"
@@ -55,8 +56,13 @@ class Baseline:
     blind: Measure | None = None
 
 
+def slots_by_row(section: EpsPlan) -> dict[str, Slots]:
+    """The slots of every row: the cells that a predictor speaks of."""
+    return {behaviour.name: section.slots.of(behaviour) for behaviour in section.behaviours}
+
+
 def build_predictors(
-    cells: CellMeasures, slots: Slots, rules: BaselineRules
+    cells: CellMeasures, slots: Mapping[str, Slots], rules: BaselineRules
 ) -> list[dict[str, Any]]:
     """The predictor documents, in the order in which the baselines are listed here."""
     baselines = (
@@ -68,7 +74,7 @@ def build_predictors(
         *_text_controls(cells, rules),
         _permutation(cells, rules),
     )
-    return [_document(baseline, cells.behaviours, slots) for baseline in baselines]
+    return [_document(baseline, slots) for baseline in baselines]
 
 
 def predictor_files(documents: Sequence[Mapping[str, Any]]) -> dict[str, bytes]:
@@ -109,15 +115,15 @@ def flat_rows(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _document(baseline: Baseline, behaviours: Sequence[str], slots: Slots) -> dict[str, Any]:
+def _document(baseline: Baseline, slots: Mapping[str, Slots]) -> dict[str, Any]:
     rows = []
-    for b in sorted(behaviours):
-        for i in sorted(slots.train):
-            for j in sorted(slots.eval):
+    for b in sorted(slots):
+        for i in sorted(slots[b].train):
+            for j in sorted(slots[b].eval):
                 row: dict[str, Any] = {"behaviour": b, "train": i, "eval": j}
                 row["value"] = baseline.measure(b, i, j)
                 # With one behaviour the mean over behaviours is that behaviour: no ablation.
-                if len(behaviours) > 1:
+                if len(slots) > 1:
                     row["blind"] = (baseline.blind or baseline.measure)(b, i, j)
                 rows.append(row)
     return {
@@ -165,7 +171,7 @@ def _gaussian_kl(cells: CellMeasures, rules: BaselineRules) -> Baseline:
             f"questions: {geometry.pca_components} principal axes of the two pooled clouds, "
             f"covariances with {geometry.shrinkage:g} of the scaled identity; nats."
         ),
-        measure=lambda _b, i, j: cells.gaussian_kl[i, j],
+        measure=lambda b, i, j: cells.gaussian_kl[b][i, j],
     )
 
 
@@ -183,19 +189,22 @@ def _output_kls(cells: CellMeasures, rules: BaselineRules) -> tuple[Baseline, Ba
             title="Output KL from source to eval",
             polarity="less",
             description=f"KL(train || eval), answers sampled in the train context. {how}",
-            measure=lambda _b, i, j: cells.output_kl(i, j),
+            measure=lambda b, i, j: cells.output_kl(b, i, j),
         ),
         Baseline(
             metric="output_kl_reverse",
             title="Output KL from eval to source",
             polarity="less",
             description=f"KL(eval || train), answers sampled in the eval context. {how}",
-            measure=lambda _b, i, j: cells.output_kl(j, i),
+            measure=lambda b, i, j: cells.output_kl(b, j, i),
         ),
     )
 
 
-_PRIOR = "Mean log-probability of the behaviour in the base model (P0, evaluation questions)"
+_PRIOR = (
+    "Mean log-probability of the behaviour in the base model (P0): of the marker at the end of its "
+    "answers to evaluation questions, or per token of written answers to training questions"
+)
 
 
 def _priors(cells: CellMeasures) -> tuple[Baseline, Baseline]:
@@ -257,7 +266,7 @@ def _text_controls(cells: CellMeasures, rules: BaselineRules) -> tuple[Baseline,
                 f"Content-free: mean tokens of the prompts of {n_items} training questions, eval "
                 "context."
             ),
-            measure=lambda _b, _i, j: cells.lengths[j],
+            measure=lambda b, _i, j: cells.lengths[b][j],
         ),
         Baseline(
             metric="control_length_difference",
@@ -267,7 +276,7 @@ def _text_controls(cells: CellMeasures, rules: BaselineRules) -> tuple[Baseline,
                 "Content-free: |tokens(train) - tokens(eval)|, mean tokens of the prompts of "
                 f"{n_items} training questions."
             ),
-            measure=lambda _b, i, j: abs(cells.lengths[i] - cells.lengths[j]),
+            measure=lambda b, i, j: abs(cells.lengths[b][i] - cells.lengths[b][j]),
         ),
         Baseline(
             metric="control_ngrams",
@@ -277,7 +286,7 @@ def _text_controls(cells: CellMeasures, rules: BaselineRules) -> tuple[Baseline,
                 f"Content-free: 1 - Jaccard index of the character {rules.ngram}-grams of the two "
                 "contexts' messages, roles included, a placeholder where the question goes."
             ),
-            measure=lambda _b, i, j: cells.text_distance[i, j],
+            measure=lambda b, i, j: cells.text_distance[b][i, j],
         ),
     )
 
@@ -292,7 +301,7 @@ def _permutation(cells: CellMeasures, rules: BaselineRules) -> Baseline:
             "train contexts and one through the others, so that no context keeps its place in a "
             "group of two or more."
         ),
-        measure=lambda _b, i, j: cells.permuted_kl[i, j],
+        measure=lambda b, i, j: cells.permuted_kl[b][i, j],
     )
 
 

@@ -6,7 +6,7 @@ checks that the parts fit each other; whether they fit the plan is the audit's q
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,7 +209,8 @@ class Divergences:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ElicitedAnswer:
-    """One answer to an elicitation prompt. ``expressed``: the marker stands in it."""
+    """One answer to an elicitation prompt. ``expressed``: the behaviour shows in it, None where
+    only a judge could tell."""
 
     prompt: str
     side: str
@@ -217,7 +218,7 @@ class ElicitedAnswer:
     token_ids: tuple[int, ...]
     text: str
     stop_reason: str
-    expressed: bool
+    expressed: bool | None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -240,7 +241,7 @@ class ElicitedAnswer:
                 token_ids=fields.integers("token_ids", low=0),
                 text=fields.text("text"),
                 stop_reason=fields.text("stop_reason", one_of=("stop", "length")),
-                expressed=fields.flag("expressed"),
+                expressed=fields.flag_or_none("expressed"),
             )
 
 
@@ -279,7 +280,7 @@ class Elicitation:
             "behaviour": self.behaviour,
             "layer": self.layer.to_dict(),
             "n_expressed": {
-                side: sum(a.expressed for a in self.answers if a.side == side)
+                side: _n_expressed([a.expressed for a in self.answers if a.side == side])
                 for side in ("positive", "negative")
             },
             "answers": [answer.to_dict() for answer in self.answers],
@@ -304,6 +305,12 @@ class Elicitation:
                 answers=answers,
                 means_ND=read_array(files[ARRAY_FILE], thing, (n_counted, layer.width)),
             )
+
+
+def _n_expressed(shown: Sequence[bool | None]) -> int | None:
+    """How many show the behaviour; None if that is not known of all."""
+    known = [one for one in shown if one is not None]
+    return sum(known) if len(known) == len(shown) else None
 
 
 def stored_vector(files: Mapping[str, bytes], layer: Layer, thing: str) -> FloatArray:

@@ -20,7 +20,7 @@ from eps_locked.studies.eps.baselines.cells import CellMeasures
 from eps_locked.studies.eps.baselines.derive import (
     answer_with_end,
     elicitation_flags,
-    expresses,
+    expression_of,
     judged_prompts,
     measured_rows,
     probe_items,
@@ -33,6 +33,7 @@ from eps_locked.studies.eps.baselines.predictors import (
     build_predictors,
     flat_rows,
     read_predictors,
+    slots_by_row,
 )
 from eps_locked.studies.eps.baselines.records import (
     HEAD_FILE,
@@ -106,7 +107,7 @@ def _divergence(
         *_equal("samples", asked, [(one.item, one.draw) for one in record.samples]),
         *_same_head(record.to_files(), files),
     ]
-    others = set(compared_with(section.slots, context))
+    others = set(compared_with(section.slots_of(step.params["behaviour"]), context))
     contexts = inputs.frozen("contexts")
     for sample in record.samples:
         at, length = f"sample {sample.item}/{sample.draw}", len(sample.token_ids)
@@ -146,7 +147,7 @@ def _elicitation(
         at = f"answer {answer.prompt}/{answer.draw}"
         differences += _stops(at, answer.stop_reason, len(answer.token_ids), rules.persona.samples)
         differences += _equal(f"{at}: side", sides.get(answer.prompt), answer.side)
-        shown = expresses(answer.text, behaviour.marker_text)
+        shown = expression_of(behaviour)(answer.text)
         differences += _equal(f"{at}: expressed", shown, answer.expressed)
     return differences, "done", elicitation_flags(record.answers)
 
@@ -178,7 +179,7 @@ def _baselines(
 ) -> list[str]:
     files = outputs["baselines"]
     cells = CellMeasures.read(inputs, section, rules)
-    expected = build_predictors(cells, section.slots, rules)
+    expected = build_predictors(cells, slots_by_row(section), rules)
     found = read_predictors(files, "baselines")
     differences = _equal("files", sorted((PREDICTORS_FILE, PREDICTORS_PARQUET)), sorted(files))
     differences += _equal(

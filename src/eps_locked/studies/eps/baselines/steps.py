@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from eps_locked.domain.plan import Plan
 from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
-from eps_locked.studies.eps.plan import EpsPlan, Slots
+from eps_locked.studies.eps.plan import Behaviour, EpsPlan, Slots, TaughtBehaviour
 
 __all__ = ["BASELINES_STEP", "KINDS", "PHASE", "baseline_steps", "compared_with"]
 
@@ -24,11 +24,11 @@ def baseline_steps(plan: Plan, section: EpsPlan, step: StepFactory) -> list[Step
     The projection follows the training rows of the plan's first seed. The seed deals the negatives,
     which count as 0 whichever they are; the positives are the same under every seed.
     """
-    slots = section.slots
-    steps = [_activations(name, step) for name in slots.eval]
-    steps += [_divergence(name, slots, step) for name in slots.eval]
+    steps: list[Step] = []
     for behaviour in section.behaviours:
-        b = behaviour.name
+        b, slots = behaviour.name, section.slots.of(behaviour)
+        steps += [_activations(b, name, step) for name in slots.eval]
+        steps += [_divergence(b, name, slots, step) for name in slots.eval]
         steps.append(
             step(
                 f"{PHASE}/elicitation/{b}",
@@ -38,7 +38,7 @@ def baseline_steps(plan: Plan, section: EpsPlan, step: StepFactory) -> list[Step
                 behaviour=b,
             )
         )
-        steps += [_projection(plan, slots, b, i, step) for i in slots.train]
+        steps += [_projection(plan, section, behaviour, i, step) for i in slots.train]
     steps.append(step(BASELINES_STEP, "baselines", _gathered(section), ("baselines",)))
     return steps
 
@@ -53,54 +53,66 @@ def compared_with(slots: Slots, context: str) -> tuple[str, ...]:
     return tuple(name for name in others if name != context)
 
 
-def _activations(name: str, step: StepFactory) -> Step:
+def _activations(b: str, name: str, step: StepFactory) -> Step:
     return step(
-        f"{PHASE}/activations/{name}",
+        f"{PHASE}/activations/{b}/{name}",
         "activations",
-        {"prompts": _prompts(name), "items": _ITEMS},
+        {"prompts": _prompts(b, name), "items": _file(b, "items")},
         ("activations",),
+        behaviour=b,
         context=name,
     )
 
 
-def _divergence(name: str, slots: Slots, step: StepFactory) -> Step:
-    others = {f"prompts:{other}": _prompts(other) for other in compared_with(slots, name)}
+def _divergence(b: str, name: str, slots: Slots, step: StepFactory) -> Step:
+    others = {f"prompts:{other}": _prompts(b, other) for other in compared_with(slots, name)}
+    inputs = {"prompts": _prompts(b, name), "items": _file(b, "items")}
     return step(
-        f"{PHASE}/divergence/{name}",
+        f"{PHASE}/divergence/{b}/{name}",
         "divergence",
-        {"prompts": _prompts(name), "items": _ITEMS, "contexts": _CONTEXTS, **others},
+        {**inputs, "contexts": _file(b, "contexts"), **others},
         ("divergence",),
+        behaviour=b,
         context=name,
     )
 
 
-def _projection(plan: Plan, slots: Slots, behaviour: str, train: str, step: StepFactory) -> Step:
+def _projection(
+    plan: Plan, section: EpsPlan, behaviour: Behaviour, train: str, step: StepFactory
+) -> Step:
     """Reads what the fit of the same context reads, under the same names."""
-    inputs = {"prompts": _prompts(train), "items": _ITEMS, "contexts": _CONTEXTS}
-    inputs["answers"] = _out(f"P0/answers/{behaviour}/{train}", "answers")
-    for name in slots.negative_panel:
-        inputs[f"prompts:{name}"] = _prompts(name)
-        inputs[f"answers:{name}"] = _out(f"P0/answers/{behaviour}/{name}", "answers")
-    inputs["elicitation"] = _out(f"{PHASE}/elicitation/{behaviour}", "elicitation")
+    b, slots = behaviour.name, section.slots.of(behaviour)
+    inputs = {"prompts": _prompts(b, train), "items": _file(b, "items")}
+    inputs["contexts"] = _file(b, "contexts")
+    inputs["answers"] = _out(f"P0/answers/{b}/{train}", "answers")
+    has_panel = True
+    if isinstance(behaviour, TaughtBehaviour):
+        inputs["written"] = _file(b, "written")
+        has_panel = behaviour.negatives != "none"
+    for name in slots.negative_panel if has_panel else ():
+        inputs[f"prompts:{name}"] = _prompts(b, name)
+        if not isinstance(behaviour, TaughtBehaviour) or behaviour.negatives == "base_answers":
+            inputs[f"answers:{name}"] = _out(f"P0/answers/{b}/{name}", "answers")
+    inputs["elicitation"] = _out(f"{PHASE}/elicitation/{b}", "elicitation")
     return step(
-        f"{PHASE}/projection/{behaviour}/{train}",
+        f"{PHASE}/projection/{b}/{train}",
         "projection",
         inputs,
         ("projection",),
         seed=plan.seeds[0],
-        behaviour=behaviour,
+        behaviour=b,
         context=train,
     )
 
 
 def _gathered(section: EpsPlan) -> dict[str, str]:
-    slots = section.slots
-    inputs = {"contexts": _CONTEXTS}
-    for name in slots.eval:
-        for kind in ("activations", "divergence"):
-            inputs[f"{kind}:{name}"] = _out(f"{PHASE}/{kind}/{name}", kind)
+    inputs: dict[str, str] = {}
     for behaviour in section.behaviours:
-        b = behaviour.name
+        b, slots = behaviour.name, section.slots.of(behaviour)
+        inputs[f"contexts:{b}"] = _file(b, "contexts")
+        for name in slots.eval:
+            for kind in ("activations", "divergence"):
+                inputs[f"{kind}:{b}/{name}"] = _out(f"{PHASE}/{kind}/{b}/{name}", kind)
         inputs[f"headroom:{b}"] = _out(f"P0/headroom/{b}", "headroom")
         inputs[f"elicitation:{b}"] = _out(f"{PHASE}/elicitation/{b}", "elicitation")
         for i in slots.train:
@@ -108,12 +120,12 @@ def _gathered(section: EpsPlan) -> dict[str, str]:
     return inputs
 
 
-_ITEMS = f"{FILE_REF}frozen/items.json"
-_CONTEXTS = f"{FILE_REF}frozen/contexts.json"
+def _prompts(row: str, context: str) -> str:
+    return _file(row, f"prompts/{context}")
 
 
-def _prompts(context: str) -> str:
-    return f"{FILE_REF}frozen/prompts/{context}.json"
+def _file(row: str, name: str) -> str:
+    return f"{FILE_REF}frozen/rows/{row}/{name}.json"
 
 
 def _out(step_id: str, output: str) -> str:
