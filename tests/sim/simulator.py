@@ -286,7 +286,7 @@ def taught_row(kind: str, **changes: Any) -> dict[str, Any]:
         "kind": kind,
         "file": f"material/{kind}/behaviour.yaml",
         "written_rows": f"material/{kind}/train.yaml",
-        "eval_items": f"material/{kind}/eval.yaml",
+        "eval_items": [f"material/{kind}/eval.yaml"],
         "rubric": f"material/{kind}/rubric.yaml",
         "judge": "stand_in",
         "draws": 1,

@@ -38,6 +38,7 @@ from eps_locked.domain.clock import format_time, parse_time
 from eps_locked.domain.ledger import Entry, OpenBody, StepBody
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EpsLockedError, EvidenceError
+from eps_locked.lock.decisions import undecided_openings
 from eps_locked.lock.gate import (
     read_authorization,
     require_only_listed_files,
@@ -288,7 +289,9 @@ def _check_signers(
     if not signers:
         return
     with Noting(check):
-        verify_amendments(run, history, frozen, signers)
+        amendments = verify_amendments(run, history, frozen, signers)
+        entries = [line.entry for line in lines if line is not None]
+        check.failures += undecided_openings(entries, amendments, str(run.ledger_path))
     documents: dict[str, tuple[Authorization, str]] = {}
     with Noting(check):
         for document in run.signed_documents("authorizations"):

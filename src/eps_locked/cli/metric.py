@@ -17,7 +17,7 @@ from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.model import TrainingRow
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EpsLockedError, MalformedInputError, RefusedError
-from eps_locked.lock.freeze import load_plan
+from eps_locked.lock.freeze import SourceReader, load_plan
 from eps_locked.lock.gate import verify_model
 from eps_locked.lock.record import RunRecord, terms_of
 from eps_locked.lock.workspace import FrozenManifest, Workspace
@@ -29,8 +29,18 @@ from eps_locked.models.folder import list_model_files
 from eps_locked.report.marks import plain_text
 from eps_locked.scoring.predictor import Predictor, predictor_bytes
 from eps_locked.studies.eps.derive import derived_rows
-from eps_locked.studies.eps.plan import EpsPlan
+from eps_locked.studies.eps.material import read_written_rows
+from eps_locked.studies.eps.plan import EpsPlan, TaughtBehaviour
 from eps_locked.studies.eps.readings import Readings
+from eps_locked.studies.eps.sources import read_material_value
+from eps_locked.studies.eps.taught.derive import mean_prior, taught_rows
+from eps_locked.studies.eps.taught.outcomes import last_answers
+from eps_locked.studies.eps.taught.records import (
+    COMPLETIONS_FILE,
+    PRIOR_FILE,
+    JudgedAnswers,
+    answers_from_files,
+)
 
 _DESCRIBE_LIMITS = Limits(timeout_s=60)
 
@@ -230,12 +240,41 @@ def study_words(frozen: FrozenManifest) -> StudyWords:
 
     def rows(step: Step, inputs: StepInputs) -> Sequence[TrainingRow]:
         behaviour = section.behaviour(step.params["behaviour"])
+        if isinstance(behaviour, TaughtBehaviour):
+            return taught_rows(step, inputs, section, behaviour).rows
         return derived_rows(step, inputs, section, behaviour).rows
 
-    return StudyWords(readings=_readings, rows=rows)
+    def written(row: str) -> dict[tuple[str, str], str]:
+        behaviour = section.behaviour(row)
+        if not isinstance(behaviour, TaughtBehaviour):
+            return {}
+        path = behaviour.written_rows
+        reader = SourceReader(fetch=lambda one, thing: frozen.read(f"frozen/sources/{one}"))
+        value = read_material_value(reader, path, thing="written_rows", part="rows")
+        found = {}
+        for one in read_written_rows(value, path):
+            found["positive", one.item.id] = one.positive
+            if one.negative is not None and behaviour.negatives == "written":
+                found["negative", one.item.id] = one.negative
+        return found
+
+    return StudyWords(readings=_readings, prior=_prior, rows=rows, written=written)
 
 
 def _readings(contents: Mapping[str, bytes], thing: str) -> list[Reading]:
+    if COMPLETIONS_FILE in contents:
+        judged = {COMPLETIONS_FILE: contents[COMPLETIONS_FILE]}
+        _, _, answers = answers_from_files(judged, thing)
+        return [
+            Reading(
+                item=answer.item,
+                token_ids=answer.token_ids,
+                text=answer.text,
+                stop_reason=answer.stop_reason,
+                log_prob=None,
+            )
+            for answer in last_answers(answers).values()
+        ]
     return [
         Reading(
             item=answer.item,
@@ -246,6 +285,12 @@ def _readings(contents: Mapping[str, bytes], thing: str) -> list[Reading]:
         )
         for answer in Readings.from_files(contents, thing).answers
     ]
+
+
+def _prior(contents: Mapping[str, bytes], thing: str) -> float | None:
+    if PRIOR_FILE not in contents:
+        return None
+    return mean_prior(JudgedAnswers.from_files(contents, thing))
 
 
 def _export(

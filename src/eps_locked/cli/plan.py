@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,17 @@ from eps_locked.cli.common import (
     workspace_at,
 )
 from eps_locked.cli.surroundings import ModelFolder, measure
+from eps_locked.data.obtain import obtain_hub, obtain_local
+from eps_locked.domain.model import ChatTokenizer
+from eps_locked.domain.plan import Plan
 from eps_locked.errors import MalformedInputError
-from eps_locked.lock.freeze import freeze, read_plan
+from eps_locked.lock.freeze import SourceReader, freeze, read_plan
 from eps_locked.lock.workspace import Workspace
-from eps_locked.studies.eps.cost import cost_table
+from eps_locked.studies.eps.cost import cost_report
 from eps_locked.studies.eps.freeze import freeze_eps
+from eps_locked.studies.eps.plan import EpsPlan
+from eps_locked.studies.eps.row_material import behaviour_files
+from eps_locked.studies.eps.sources import draw_sources, is_sampled, write_sources
 from eps_locked.studies.eps.wiring import load_tokenizer
 
 
@@ -40,32 +47,39 @@ def check_command(path: Path, as_json: bool) -> None:
     """
     workspace, name = _workspace_of(path)
     parsed, _ = read_plan(workspace, name)
-    rows = cost_table(parsed)
+    report = cost_report(parsed)
     if as_json:
-        echo_json({"plan": name, "phases": rows})
+        echo_json({"plan": name, **report})
         return
     click.echo(f"plans/{name}.yaml: no problem found")
-    for row in rows:
-        click.echo(
-            f"  {row['phase']}: {row['steps']} steps, {row['adapters']} adapters, "
-            f"{row['cells']} cells, at most {row['tokens']} new tokens, "
-            f"{row['device_hours']:.2f} device-hours by the plan's step_seconds, "
-            f"budget {row['budget_hours']:.2f}"
-        )
+    _echo_costs(report)
 
 
 @click.command("freeze")
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Do everything but write.")
+@click.option(
+    "--sources",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder with local copies of the public sources; without it they come from the hub.",
+)
 @at_option
 @root_option
 @json_option
-def freeze_command(name: str, dry_run: bool, at: str | None, root: Path, as_json: bool) -> None:
-    """Freeze plans/NAME.yaml into manifests/NAME: draw, render, list every step, seal."""
+def freeze_command(
+    name: str, dry_run: bool, sources: Path | None, at: str | None, root: Path, as_json: bool
+) -> None:
+    """Freeze plans/NAME.yaml into manifests/NAME: draw, render, list every step, seal.
+
+    Public sources that the plan names are drawn into plans/sources/sampled/ unless they are there.
+    """
     workspace = workspace_at(root)
     parsed, _ = read_plan(workspace, name)
     model = ModelFolder(parsed, workspace.root)
     tokenizer = load_tokenizer(parsed, model.path())
+    drawn = _draw(workspace, parsed, tokenizer, sources)
+    if not dry_run:
+        write_sources(workspace, drawn)
     manifest, digest, contents = freeze(
         workspace,
         name,
@@ -74,6 +88,7 @@ def freeze_command(name: str, dry_run: bool, at: str | None, root: Path, as_json
         surroundings=measure(model),
         now=moment(at),
         dry_run=dry_run,
+        drawn=drawn,
     )
     summary: dict[str, Any] = {
         "name": name,
@@ -91,6 +106,79 @@ def freeze_command(name: str, dry_run: bool, at: str | None, root: Path, as_json
     click.echo(f"  {counts}")
     if not dry_run:
         click.echo(f"  next: just authorize {name} {manifest.phases[0]}")
+
+
+def _draw(
+    workspace: Workspace, plan: Plan, tokenizer: ChatTokenizer, sources: Path | None
+) -> dict[str, bytes]:
+    """What the plan takes from public sources and is not drawn yet."""
+    section = EpsPlan.from_section(plan.study_section)
+    if not any(map(is_sampled, section.material_files)):
+        return {}
+    reader = SourceReader(
+        fetch=lambda relative, thing: workspace.read_source(relative, thing=thing)
+    )
+    shown: list[str] = []
+    for file in behaviour_files(section, reader).values():
+        if file.marker is not None:
+            shown.append(file.marker)
+        if file.fact is not None:
+            shown.append(file.fact.attribute)
+    return draw_sources(
+        workspace,
+        section.material_files,
+        obtain_hub() if sources is None else obtain_local(sources),
+        tokenizer,
+        [text.strip() for text in dict.fromkeys(shown)],
+    )
+
+
+def _echo_costs(report: Mapping[str, Any]) -> None:
+    """The table, the adapters behind it, and what each number rests on."""
+    columns = (
+        ("steps", "steps"),
+        ("adapters", "adapters"),
+        ("cells", "cells"),
+        ("tokens", "new tokens <="),
+        ("verdicts", "verdicts <="),
+        ("device_hours", "device-hours"),
+        ("budget_hours", "budget"),
+    )
+    total = {key: sum(row[key] for row in report["phases"]) for key, _ in columns}
+    rows = [*report["phases"], {"phase": "total", **total}]
+    cells = [["", *(title for _, title in columns)]]
+    for row in rows:
+        cells.append([row["phase"], *(_shown(row[key]) for key, _ in columns)])
+    widths = [max(len(line[number]) for line in cells) for number in range(len(cells[0]))]
+    for line in cells:
+        padded = [text.rjust(width) for text, width in zip(line, widths, strict=True)]
+        click.echo(f"  {'  '.join(padded)}")
+    per_seed = ", ".join(f"{n} with seed {s}" for s, n in report["adapters_per_seed"].items())
+    click.echo(f"  adapters: {per_seed}")
+    by_row = ", ".join(
+        f"{name} {one['train']} x {one['seeds']}" for name, one in report["adapters_by_row"].items()
+    )
+    click.echo(f"  rows (train slots x seeds): {by_row}")
+    for one in report["kinds"]:
+        click.echo(
+            f"  {one['phase']} {one['kind']}: {one['steps']} steps of {one['step_seconds']:g} s"
+        )
+    for name, basis in report["bases"].items():
+        click.echo(f"  {name}: {basis}")
+    if report["over_budget"]:
+        click.echo(f"  over the plan's own budget: {', '.join(report['over_budget'])}")
+    limit = report["auto_approve_gpu_hours"]
+    if report["parks"]:
+        click.echo(
+            f"  parks for somebody else's authorization (above {limit:g} device-hours): "
+            f"{', '.join(report['parks'])}"
+        )
+    else:
+        click.echo(f"  its author may authorize every phase (up to {limit:g} device-hours each)")
+
+
+def _shown(value: float) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else f"{value:,}"
 
 
 def _workspace_of(path: Path) -> tuple[Workspace, str]:

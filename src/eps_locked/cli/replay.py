@@ -17,7 +17,7 @@ from eps_locked.lock.gate import verify_model
 from eps_locked.lock.provenance import resolved_environment
 from eps_locked.runners.replay import draw_steps, replay_steps
 from eps_locked.studies.eps.execute import EpsExecutor
-from eps_locked.studies.eps.wiring import load_backends
+from eps_locked.studies.eps.wiring import load_backends, load_judge
 
 
 @click.command("replay")
@@ -40,7 +40,7 @@ def replay_command(name: str, sample: int, seed: int, root: Path, as_json: bool)
     plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
     model = ModelFolder(plan, workspace.root)
     verify_model(frozen.manifest, model.records())
-    executor = EpsExecutor(load=lambda: load_backends(plan, model.path()))
+    executor = EpsExecutor(load=lambda: load_backends(plan, model.path()), load_judge=load_judge)
     steps = draw_steps(history, sample, seed)
     rows = list(replay_steps(steps, history, frozen, audited.run, executor, lambda text: None))
     engine = engine_to_dict(executor.identity)

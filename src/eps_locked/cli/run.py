@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,15 +14,17 @@ from eps_locked.cli.progress import PhaseProgress
 from eps_locked.cli.surroundings import ModelFolder, measure
 from eps_locked.domain.ledger import Root
 from eps_locked.domain.plan import MS_PER_HOUR
+from eps_locked.domain.steps import Step
 from eps_locked.errors import RefusedError
 from eps_locked.lock.freeze import load_plan, manifest_differences
 from eps_locked.lock.gate import open_phase, read_manifest
 from eps_locked.lock.record import RunRecord, terms_of
 from eps_locked.lock.workspace import FrozenManifest, Workspace
 from eps_locked.runners.loop import run_phase
+from eps_locked.runners.subset import chosen_steps
 from eps_locked.studies.eps.execute import EpsExecutor
 from eps_locked.studies.eps.freeze import freeze_eps
-from eps_locked.studies.eps.wiring import load_backends, load_tokenizer
+from eps_locked.studies.eps.wiring import load_backends, load_judge, load_tokenizer
 
 
 @click.command("run-phase")
@@ -33,24 +36,51 @@ from eps_locked.studies.eps.wiring import load_backends, load_tokenizer
     type=click.IntRange(min=1),
     help="Smoke run: only so many steps, under smoke/, never evidence.",
 )
+@click.option(
+    "--behaviour", "behaviours", multiple=True, help="Only the steps of this row (repeatable)."
+)
+@click.option(
+    "--cells",
+    "contexts",
+    multiple=True,
+    help="Only the steps of this train context, or of a pattern like 'persona_*' (repeatable).",
+)
 @root_option
 def run_phase_command(
-    name: str, phase: str, authorization: str | None, limit: int | None, root: Path
+    name: str,
+    phase: str,
+    authorization: str | None,
+    limit: int | None,
+    behaviours: tuple[str, ...],
+    contexts: tuple[str, ...],
+    root: Path,
 ) -> None:
     """Run PHASE of NAME, or resume it. Does nothing unless every byte matches and it is authorized.
 
-    A smoke run (--limit) needs its own authorization in its own folder: authorize with --smoke.
+    With --behaviour or --cells a part of it, and what that part needs; the rest stays open for
+    another day. A smoke run (--limit) needs its own authorization in its own folder: authorize
+    with --smoke.
     """
     results = execute_phase(
-        workspace_at(root), name, phase, authorization_name=authorization, limit=limit
+        workspace_at(root),
+        name,
+        phase,
+        authorization_name=authorization,
+        limit=limit,
+        behaviours=behaviours,
+        contexts=contexts,
     )
-    if results is None:
+    if results is None and limit is not None:
         click.echo(f"smoke: {limit} steps of {phase} ran under smoke/{name}; this is no evidence")
         return
-    click.echo(f"{phase} of {name}: complete, results {short(results)}")
     workspace = workspace_at(root)
     frozen = workspace.load_manifest(name)
     record = RunRecord.load(workspace.run(name), terms_of(frozen), now)
+    if results is None:
+        n_left = len(record.history.remaining(phase))
+        click.echo(f"{phase} of {name}: the chosen part is done, {n_left} steps are left")
+    else:
+        click.echo(f"{phase} of {name}: complete, results {short(results)}")
     click.echo(f"  next: {_next_command(frozen, record)}")
 
 
@@ -61,6 +91,8 @@ def execute_phase(
     *,
     authorization_name: str | None = None,
     limit: int | None = None,
+    behaviours: Sequence[str] = (),
+    contexts: Sequence[str] = (),
 ) -> str | None:
     """Everything ``run-phase`` does, for it and for the demo. Returns the results digest."""
     frozen = read_manifest(workspace, name)
@@ -90,10 +122,17 @@ def execute_phase(
             clock=now,
             authorization_name=authorization_name,
         )
-        executor = EpsExecutor(load=lambda: load_backends(plan, model.path()))
-        steps = record.history.remaining(phase)
-        with PhaseProgress(steps, device=plan.engine.device) as progress:
-            return run_phase(permit, record, frozen, executor, progress, limit=limit)
+        executor = EpsExecutor(
+            load=lambda: load_backends(plan, model.path()), load_judge=load_judge
+        )
+
+        def choose(left: Sequence[Step]) -> Sequence[Step]:
+            return chosen_steps(left, behaviours, contexts)
+
+        # Asked before anything is written: a name that no step carries must change nothing.
+        steps = choose(record.history.remaining(phase))
+        with PhaseProgress(tuple(steps), device=plan.engine.device) as progress:
+            return run_phase(permit, record, frozen, executor, progress, limit=limit, choose=choose)
 
 
 @click.command("status")

@@ -73,17 +73,19 @@ def manifest_command(name: str, root: Path, as_json: bool) -> None:
 @show.command("context")
 @click.argument("name")
 @click.argument("context_id", metavar="ID")
+@click.option("--row", help="The row whose context and questions to show; the first if not said.")
 @root_option
 @json_option
-def context_command(name: str, context_id: str, root: Path, as_json: bool) -> None:
+def context_command(name: str, context_id: str, row: str | None, root: Path, as_json: bool) -> None:
     """Context ID of NAME as it was frozen: messages, token counts, token ids, alias."""
-    document = context_summary(workspace_at(root).load_manifest(name), context_id)
+    document = context_summary(workspace_at(root).load_manifest(name), context_id, row)
     if as_json:
         echo_json(document)
         return
     _echo_pairs(
         [
             ("context", document["id"]),
+            ("row", f"{document['row']} (of {', '.join(document['rows'])})"),
             ("family", document["family"]),
             ("roles", ", ".join(document["roles"])),
             ("identity", document["rendered"]),

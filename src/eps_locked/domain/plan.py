@@ -97,23 +97,65 @@ class BaseModel:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EnginePlan:
-    """Which engine serves the model, in which precision, on which device."""
+class VllmPlan:
+    """How vLLM is brought up; the LoRA rank limit follows from the recipes.
 
-    name: Literal["transformers", "scripted"]
+    ``max_model_len``: prompt and answer together, None the model's own limit. ``kv_cache_gib``: for
+    the cache, None leaves it to ``gpu_memory_utilization``, which must leave the trainer its room.
+    """
+
+    max_model_len: int | None
+    max_num_seqs: int
+    gpu_memory_utilization: float
+    kv_cache_gib: float | None
+    enforce_eager: bool
+
+    @classmethod
+    def from_dict(cls, value: object, path: str) -> VllmPlan:
+        with Fields(value, path) as fields:
+            cache = None
+            if fields.raw("kv_cache_gib") is not None:
+                cache = fields.number("kv_cache_gib", above=0)
+            return cls(
+                max_model_len=fields.integer_or_none("max_model_len"),
+                max_num_seqs=fields.integer("max_num_seqs", low=1),
+                gpu_memory_utilization=fields.number("gpu_memory_utilization", above=0, high=1),
+                kv_cache_gib=cache,
+                enforce_eager=fields.flag("enforce_eager"),
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnginePlan:
+    """Which engine serves the model, in which precision, on which device.
+
+    ``vllm`` is there exactly for the engine of that name.
+    """
+
+    name: Literal["transformers", "vllm", "scripted"]
     dtype: str
     device: str
     threads: int
+    vllm: VllmPlan | None
 
     @classmethod
     def from_dict(cls, value: object, path: str) -> EnginePlan:
         with Fields(value, path) as fields:
-            return cls(
-                name=fields.text("name", one_of=("transformers", "scripted")),  # type: ignore[arg-type]
+            name = fields.text("name", one_of=("transformers", "vllm", "scripted"))
+            plan = cls(
+                name=name,  # type: ignore[arg-type]  # checked by one_of
                 dtype=fields.text("dtype", one_of=("float32", "bfloat16", "float16")),
                 device=fields.text("device", shape=_SOMETHING),
                 threads=fields.integer("threads", low=1),
+                vllm=fields.optional("vllm", VllmPlan.from_dict),
             )
+        if (plan.name == "vllm") != (plan.vllm is not None):
+            raise MalformedInputError(
+                f"{path}.vllm",
+                expected="a part exactly for the engine vllm",
+                found=f"engine {plan.name}, {'a' if plan.vllm else 'no'} part vllm",
+            )
+        return plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -118,9 +118,11 @@ def freeze(
     surroundings: Surroundings,
     now: datetime,
     dry_run: bool,
+    drawn: Mapping[str, bytes] | None = None,
 ) -> tuple[Manifest, str, dict[str, bytes]]:
     """Freeze ``plans/NAME.yaml`` into ``manifests/NAME/``.
 
+    ``drawn``: sources by path below ``plans/`` that lie in memory, not there.
     Returns the manifest, its digest and the folder's contents. With ``dry_run`` nothing is
     written. Raises RefusedError if the manifest exists already, whatever it holds.
     """
@@ -134,6 +136,8 @@ def freeze(
     plan, plan_bytes = read_plan(workspace, name)
 
     def fetch(relative: str, thing: str) -> bytes:
+        if drawn is not None and relative in drawn:
+            return drawn[relative]
         return workspace.read_source(relative, thing=thing)
 
     manifest, contents = _compose(

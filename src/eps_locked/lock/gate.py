@@ -33,6 +33,7 @@ from eps_locked.domain.ledger import FileRecord
 from eps_locked.domain.manifest import Manifest
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EpsLockedError, MalformedInputError, RefusedError
+from eps_locked.lock.decisions import require_decisions
 from eps_locked.lock.envelope import open_document
 from eps_locked.lock.history import History
 from eps_locked.lock.record import RunRecord, terms_of, verify_amendments, verify_artifact
@@ -101,7 +102,7 @@ def open_phase(
     clock: Clock,
     authorization_name: str | None = None,
 ) -> tuple[Permit, RunRecord]:
-    """Check G2 to G13 (G1 made ``frozen``) and issue the permit, with the verified record.
+    """Check G2 to G14 (G1 made ``frozen``) and issue the permit, with the verified record.
 
     ``refreeze`` names the differences between the manifest and what its own plan and sources give.
     Raises at the first rule that does not hold. A rule that found wrong bytes raises
@@ -121,7 +122,7 @@ def open_phase(
         verify_store(record, phase)  # G7
         uncharged_ms = record.uncharged_ms()
         allowed_signers = frozen.read("frozen/allowed_signers")
-        verify_amendments(run, history, frozen, allowed_signers)  # G8
+        amendments = verify_amendments(run, history, frozen, allowed_signers)  # G8
     except RefusedError:
         raise
     except EpsLockedError as error:
@@ -130,6 +131,7 @@ def open_phase(
         run, frozen, phase, history, allowed_signers, clock(), authorization_name
     )
     require_order(manifest, history, phase)  # G10
+    require_decisions(manifest.name, history, amendments, phase)  # G14
     left = history.remaining(phase)
     if left:
         require_budget(history, left[0], authorization.cap_ms, uncharged_ms)  # G11

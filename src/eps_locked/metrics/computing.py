@@ -126,8 +126,8 @@ def _score(
         f"score({where})",
         lambda: metric.score(
             vector,
-            materials.contexts[train],
-            materials.contexts[evaluated],
+            materials.contexts[behaviour, train],
+            materials.contexts[behaviour, evaluated],
             model,
             materials.training[behaviour, train],
             materials,

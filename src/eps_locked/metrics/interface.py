@@ -69,11 +69,15 @@ class BehaviourMaterials:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """A question of the study, with the id that prompts and readings are keyed by."""
+    """A question of a row, with the id that prompts and readings are keyed by.
+
+    ``slice`` groups evaluation items that are measured together; it is empty where there is one.
+    """
 
     id: str
     text: str
     topic: str
+    slice: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +106,8 @@ class Reading:
     """The base model's own answer to one item in one context, and the behaviour's reading there.
 
     ``log_prob`` is in nats, at the end of the answer; it is None where the answer was cut at the
-    length limit, so that it has no end. ``token_ids`` leave out the end of the turn.
+    length limit, so that it has no end, and in rows that a judge measures. ``token_ids`` leave out
+    the end of the turn; both they and ``text`` are short or empty where a text is not kept.
     """
 
     item: str
@@ -182,21 +187,26 @@ class OpenCell:
 class Materials:
     """Everything shipped. Mappings are keyed by name, in name order.
 
-    ``base`` and ``answers`` hold the base model's readings by (behaviour, context): ``base`` on the
-    eval items in every eval context, ``answers`` on the train items in every train and
-    negative-panel context. ``cells`` are the (behaviour, train, eval) to be scored, all of them.
+    Each row of the tensor, named by ``behaviour``, asks its own questions and fills some slots with
+    its own contexts: ``contexts`` are by (behaviour, context), items by behaviour. ``base`` and
+    ``answers`` hold the base model's readings by (behaviour, context): ``base`` on the eval items
+    in every eval context, ``answers`` on the train items where the study asked them. ``priors``
+    hold, for judged rows, the base model's mean log-probability per token (nats) of written answers
+    that show the behaviour, by (behaviour, context). ``cells`` are the (behaviour, train, eval) to
+    be scored, all of them.
     ``adapters`` and ``open_cells`` are empty on the predictive track.
     """
 
     study: str
     behaviours: Mapping[str, BehaviourMaterials]
-    contexts: Mapping[str, ContextView]
-    train_items: tuple[Item, ...]
-    eval_items: tuple[Item, ...]
+    contexts: Mapping[tuple[str, str], ContextView]
+    train_items: Mapping[str, tuple[Item, ...]]
+    eval_items: Mapping[str, tuple[Item, ...]]
     end_of_turn_id: int
     base: Mapping[tuple[str, str], tuple[Reading, ...]]
     answers: Mapping[tuple[str, str], tuple[Reading, ...]]
     training: Mapping[tuple[str, str], tuple[TrainingData, ...]]
+    priors: Mapping[tuple[str, str], float]
     cells: tuple[tuple[str, str, str], ...]
     adapters: tuple[AdapterView, ...] = field(default=())
     open_cells: tuple[OpenCell, ...] = field(default=())
@@ -204,10 +214,13 @@ class Materials:
     def base_log_prob(self, behaviour: str, context: str) -> float | None:
         """Mean log-probability (nats) of the behaviour under the base model in a context.
 
-        From the eval items where there are any, else from the train items; over the answers that
-        have a reading, None if none has.
+        In judged rows the prior: per token of written answers. In the others from the eval items
+        where there are any, else from the train items; over the answers that have a reading, None
+        if none has.
         """
         key = (behaviour, context)
+        if key in self.priors:
+            return self.priors[key]
         readings = self.base.get(key) or self.answers.get(key) or ()
         values = [one.log_prob for one in readings if one.log_prob is not None]
         return sum(values) / len(values) if values else None

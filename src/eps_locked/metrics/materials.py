@@ -44,7 +44,8 @@ SOURCES = "frozen/sources/"
 BASE_PHASE = "P0"
 # Fates of a cell that development may read; every other fate is the final test's.
 OPEN_FATES = ("open", "diagonal")
-_FROZEN = ("frozen/contexts.json", "frozen/items.json")
+# What a row's frozen folder holds beside its prompts that a metric gets.
+_ROW_FILES = ("contexts.json", "items.json")
 _SEALED_END = ".age"
 
 
@@ -52,12 +53,16 @@ _SEALED_END = ".age"
 class StudyWords:
     """How one study spells what is exported.
 
-    ``readings``: an artifact of a base step to readings. ``rows``: a fit step and its recorded
-    inputs to the rows it trains on; it must read inputs of the base phase only.
+    ``readings``: an artifact of a base step to readings. ``prior``: the same to the prior of a
+    judged row, None where there is none. ``rows``: a fit step and its recorded inputs to the rows
+    it trains on; it must read inputs of the base phase only. ``written``: a row's written answers
+    by (side, item), side being positive or negative.
     """
 
     readings: Callable[[Mapping[str, bytes], str], Sequence[Reading]]
+    prior: Callable[[Mapping[str, bytes], str], float | None]
     rows: Callable[[Step, StepInputs], Sequence[ModelRow]]
+    written: Callable[[str], Mapping[tuple[str, str], str]]
 
 
 def export_materials(
@@ -96,8 +101,7 @@ def collect(
     plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
     gathered = _Gathering(frozen=frozen, run=run, history=history, words=words)
     contents = dict(_frozen_material(frozen))
-    contexts = decode(contents["contexts.json"], thing="contexts.json")["contexts"]
-    contents["behaviours.json"] = encode(_behaviours(plan.study_section, frozen, contexts))
+    contents["behaviours.json"] = encode(_behaviours(plan.study_section, frozen, contents))
     fates = decode(frozen.read("frozen/split.json"), thing="frozen/split.json")["cells"]
     contents["cells.json"] = encode(
         {"schema": "eps-locked/metric-cells/1", "cells": [name.split("/") for name in fates]}
@@ -112,7 +116,7 @@ def collect(
     origins: dict[str, dict[str, str]] = {}
     for name, data, origin in gathered.readings():
         contents[name], origins[name] = data, origin
-    for name, data, origin in gathered.training(_texts(contents)):
+    for name, data, origin in gathered.training(_texts(contents, words)):
         contents[name], origins[name] = data, origin
     if track == "post_hoc":
         contents["adapters.json"] = encode(gathered.adapters())
@@ -154,14 +158,19 @@ def _require_closed(frozen: FrozenManifest, history: History) -> None:
 def _frozen_material(frozen: FrozenManifest) -> Iterator[tuple[str, bytes]]:
     """The frozen files a metric gets as they are; the sources carry their licence lines."""
     listed = frozen.manifest.files
-    prompts = [name for name in listed if name.startswith("frozen/prompts/")]
+    rows = [
+        name
+        for name in listed
+        if name.startswith("frozen/rows/")
+        and ("/prompts/" in name or name.rpartition("/")[2] in _ROW_FILES)
+    ]
     sources = [name for name in listed if name.startswith(SOURCES) and name.endswith(".yaml")]
-    for name in (*_FROZEN, *prompts, *sources):
+    for name in (*rows, *sources):
         yield name.removeprefix("frozen/"), frozen.read(name)
 
 
 def _behaviours(
-    section: Mapping[str, Any], frozen: FrozenManifest, contexts: Mapping[str, Any]
+    section: Mapping[str, Any], frozen: FrozenManifest, contents: Mapping[str, bytes]
 ) -> dict[str, Any]:
     """Elicitation material of each behaviour of the plan, in the plan's order."""
     rows = []
@@ -169,6 +178,8 @@ def _behaviours(
         source = f"{SOURCES}{behaviour['file']}"
         file = parse_yaml(frozen.read(source), thing=source)
         marker = behaviour.get("marker") or {"text": None, "token_ids": []}
+        thing = f"rows/{behaviour['name']}/contexts.json"
+        contexts = decode(contents[thing], thing=thing)["contexts"]
         rows.append(
             {
                 "name": behaviour["name"],
@@ -179,7 +190,7 @@ def _behaviours(
                     name: [message["content"] for message in context["messages"]]
                     for name, context in contexts.items()
                     if context["family"] == "instruction"
-                    and context["behaviour"] == behaviour["name"]
+                    and context["behaviour"] == behaviour["kind"]
                 },
             }
         )
@@ -217,32 +228,42 @@ class _Texts:
 
     questions: Mapping[str, str]
     answers: Mapping[tuple[str, str, str], str]
+    written: Mapping[tuple[str, str, str], str]
 
     def row(self, row: ModelRow, behaviour: str, train: str) -> dict[str, Any]:
         # Keys are positive/ITEM, answered under the source, and negative/CONTEXT/ITEM.
-        _, *named, item = row.key.split("/")
+        side, *named, item = row.key.split("/")
         context = named[0] if named else train
+        answer = self.written.get((behaviour, side, item))
         return {
             "key": row.key,
             "token_ids": list(row.token_ids),
             "loss_positions": list(row.loss_positions),
             "question": self.questions.get(item),
-            "answer": self.answers.get((behaviour, context, item)),
+            "answer": answer or self.answers.get((behaviour, context, item)),
         }
 
 
-def _texts(contents: Mapping[str, bytes]) -> _Texts:
-    items = decode(contents["items.json"], thing="items.json")
-    answers = {}
+def _texts(contents: Mapping[str, bytes], words: StudyWords) -> _Texts:
+    questions: dict[str, str] = {}
+    answers: dict[tuple[str, str, str], str] = {}
+    written: dict[tuple[str, str, str], str] = {}
     for name, data in contents.items():
+        if name.startswith("rows/") and name.endswith("/items.json"):
+            items = decode(data, thing=name)
+            for one in (*items["train"], *items["eval"]):
+                questions[one["id"]] = one["text"]
+            row = name.split("/")[1]
+            written |= {(row, *key): text for key, text in words.written(row).items()}
         if name.startswith("answers/"):
             document = decode(data, thing=name)
             for one in document["answers"]:
                 key = (document["behaviour"], document["context"], one["item"])
                 answers[key] = one["text"]
     return _Texts(
-        questions={one["id"]: one["text"] for pool in ("train", "eval") for one in items[pool]},
+        questions=questions,
         answers=answers,
+        written=written,
     )
 
 
@@ -265,10 +286,12 @@ class _Gathering:
             if any(name.endswith(_SEALED_END) for name in artifact.files):
                 continue
             behaviour, context = step.params["behaviour"], step.params["context"]
+            files_of = self._files(artifact)
             document = {
                 "schema": "eps-locked/metric-readings/1",
                 "behaviour": behaviour,
                 "context": context,
+                "prior": self.words.prior(files_of, step.id),
                 "answers": [
                     {
                         "item": one.item,
@@ -277,7 +300,7 @@ class _Gathering:
                         "stop_reason": one.stop_reason,
                         "log_prob": one.log_prob,
                     }
-                    for one in self.words.readings(self._files(artifact), step.id)
+                    for one in self.words.readings(files_of, step.id)
                 ],
             }
             origin = {"step": step.id, "artifact": artifact.digest}
@@ -286,7 +309,7 @@ class _Gathering:
     def training(self, texts: _Texts) -> Iterator[tuple[str, bytes, dict[str, str]]]:
         """The rows of every promised fit, derived as the fit derives them, run or not yet run."""
         for step in self.history.terms.steps.values():
-            if step.kind != "fit":
+            if step.kind not in ("fit", "train"):
                 continue
             behaviour, train = step.params["behaviour"], step.params["context"]
             inputs = RecordedInputs(
@@ -308,7 +331,7 @@ class _Gathering:
     def adapters(self) -> dict[str, Any]:
         """Where each adapter lies, by step; for the post-hoc track."""
         rows = []
-        for step in self._finished("adapter"):
+        for step in self._finished(lambda step: "adapter" in step.outputs):
             artifact = self.history.done[step.id].outputs["adapter"]
             rows.append(
                 {
@@ -324,7 +347,7 @@ class _Gathering:
     def open_cells(self, fates: Mapping[str, str]) -> dict[str, Any]:
         """Values of the cells whose fate in the frozen split is open; for the post-hoc track."""
         rows = []
-        for step in self._finished("tensor"):
+        for step in self._finished(lambda step: step.kind == "tensor"):
             artifact = self.history.done[step.id].outputs["tensor"]
             tensor = decode(self.run.artifact_file(artifact, "tensor.json"), thing=step.id)
             for cell in tensor["cells"]:
@@ -341,9 +364,9 @@ class _Gathering:
                     )
         return {"schema": "eps-locked/metric-open-cells/1", "cells": rows}
 
-    def _finished(self, kind: str) -> list[Step]:
-        """Every promised step of a kind. Raises RefusedError unless all have been run."""
-        steps = [step for step in self.history.terms.steps.values() if step.kind == kind]
+    def _finished(self, is_wanted: Callable[[Step], bool]) -> list[Step]:
+        """Every promised step that is wanted. Raises RefusedError unless all have been run."""
+        steps = [step for step in self.history.terms.steps.values() if is_wanted(step)]
         left = [step.id for step in steps if step.id not in self.history.done]
         if left:
             name, phase = self.frozen.manifest.name, steps[0].phase

@@ -6,7 +6,7 @@ list is refused, since nobody would know where it came from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +80,9 @@ def _verified(folder: Path, listed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _materials(study: str, documents: Mapping[str, Any]) -> Materials:
-    contexts = documents["contexts.json"]
-    items = documents["items.json"]
+    rows = [one["name"] for one in documents["behaviours.json"]["behaviours"]]
+    items = {row: documents[f"rows/{row}/items.json"] for row in rows}
+    contexts = {row: documents[f"rows/{row}/contexts.json"] for row in rows}
     training: dict[tuple[str, str], list[TrainingData]] = {}
     for one in _below(documents, "training/"):
         data = TrainingData(
@@ -97,16 +98,22 @@ def _materials(study: str, documents: Mapping[str, Any]) -> Materials:
             one["name"]: _behaviour(one) for one in documents["behaviours.json"]["behaviours"]
         },
         contexts={
-            name: _context(name, one, documents[f"prompts/{name}.json"])
-            for name, one in contexts["contexts"].items()
+            (row, name): _context(name, one, documents[f"rows/{row}/prompts/{name}.json"])
+            for row in rows
+            for name, one in contexts[row]["contexts"].items()
         },
-        train_items=tuple(Item(**item) for item in items["train"]),
-        eval_items=tuple(Item(**item) for item in items["eval"]),
-        end_of_turn_id=contexts["end_of_turn_id"],
+        train_items={row: _items(items[row]["train"]) for row in rows},
+        eval_items={row: _items(items[row]["eval"]) for row in rows},
+        end_of_turn_id=contexts[rows[0]]["end_of_turn_id"],
         base=_readings(documents, "base/"),
         answers=_readings(documents, "answers/"),
         training={
             key: tuple(sorted(rows, key=lambda one: one.seed)) for key, rows in training.items()
+        },
+        priors={
+            (one["behaviour"], one["context"]): one["prior"]
+            for one in _below(documents, "base/")
+            if one["prior"] is not None
         },
         cells=tuple((b, i, j) for b, i, j in documents["cells.json"]["cells"]),
         adapters=tuple(
@@ -129,6 +136,13 @@ def _materials(study: str, documents: Mapping[str, Any]) -> Materials:
             )
             for one in documents.get("open_cells.json", {"cells": ()})["cells"]
         ),
+    )
+
+
+def _items(items: Sequence[Mapping[str, Any]]) -> tuple[Item, ...]:
+    return tuple(
+        Item(id=one["id"], text=one["text"], topic=one["topic"], slice=one["slice"])
+        for one in items
     )
 
 

@@ -60,19 +60,37 @@ def manifest_summary(frozen: FrozenManifest) -> dict[str, Any]:
     }
 
 
-def context_summary(frozen: FrozenManifest, context_id: str) -> dict[str, Any]:
-    """A frozen context, its prompts' shared prefix, and one whole prompt's remaining token ids."""
-    contexts = _json(frozen, "frozen/contexts.json")["contexts"]
+def rows_of(frozen: FrozenManifest) -> list[str]:
+    """The rows of a study, in the plan's order."""
+    plan = parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
+    return [behaviour["name"] for behaviour in plan[plan["study"]]["behaviours"]]
+
+
+def context_summary(
+    frozen: FrozenManifest, context_id: str, row: str | None = None
+) -> dict[str, Any]:
+    """A frozen context, its prompts' shared prefix, and one whole prompt's remaining token ids.
+
+    A row asks its own questions, and fills some slots with its own contexts; without ``row`` it is
+    the plan's first.
+    """
+    rows = rows_of(frozen)
+    row = rows[0] if row is None else row
+    if row not in rows:
+        raise unknown("row", row, rows)
+    contexts = _json(frozen, f"frozen/rows/{row}/contexts.json")["contexts"]
     if context_id not in contexts:
         raise unknown("context", context_id, contexts)
-    prompts = _json(frozen, f"frozen/prompts/{context_id}.json")
-    items = _json(frozen, "frozen/items.json")
+    prompts = _json(frozen, f"frozen/rows/{row}/prompts/{context_id}.json")
+    items = _json(frozen, f"frozen/rows/{row}/items.json")
     texts = {item["id"]: item["text"] for pool in ("train", "eval") for item in items[pool]}
     item, token_ids = next(iter(prompts["suffixes"].items()))
     plan = parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
     slots = plan[plan["study"]]["slots"]
     return {
         **contexts[context_id],
+        "row": row,
+        "rows": rows,
         "roles": [
             role
             for role in ("train", "eval", "held_out", "negative_panel")

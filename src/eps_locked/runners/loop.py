@@ -8,7 +8,7 @@ results digest is that of an undisturbed run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eps_locked import files
 from eps_locked.canonical import digest_value
@@ -31,13 +31,15 @@ def run_phase(
     observer: RunObserver,
     *,
     limit: int | None = None,
+    choose: Callable[[Sequence[Step]], Sequence[Step]] | None = None,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """Run what is left of a phase. Returns its results digest, or None if ``limit`` ended it.
+    """Run what is left of a phase. Returns its results digest, or None if steps are left.
 
-    ``limit``: stop after so many steps (smoke runs only). Raises RefusedError when the next step
-    would pass the cap, BackendError when a step fails (recorded as aborted; the same command
-    resumes), KeyboardInterrupt likewise.
+    ``limit``: stop after so many steps (smoke runs only). ``choose``: of the steps that are left,
+    those to run now, in order; the phase closes when none is left. Raises RefusedError when the
+    next step would pass the cap, BackendError when a step fails (recorded as aborted; the same
+    command resumes), KeyboardInterrupt likewise.
     """
     if permit.manifest_digest != record.history.terms.manifest_digest:
         raise RuntimeError("this permit was issued for another manifest")
@@ -48,14 +50,16 @@ def run_phase(
     _open(permit, record, executor)
     left = history.remaining(phase)
     n_steps = len(history.terms.of_phase(phase))
-    observer.phase_opened(phase, n_steps, n_steps - len(left), permit.authorization.cap_ms)
+    chosen = left if choose is None else tuple(choose(left))
+    n_chosen = len(chosen) + n_steps - len(left)
+    observer.phase_opened(phase, n_chosen, n_steps - len(left), permit.authorization.cap_ms)
     _charge_interrupted(record)
-    for number, step in enumerate(left[:limit], start=n_steps - len(left) + 1):
+    for number, step in enumerate(chosen[:limit], start=n_steps - len(left) + 1):
         require_budget(history, step, permit.authorization.cap_ms)
         observer.step_started(number, step, history.spent_ms.get(phase, 0))
         result = _run_step(permit, record, frozen, executor, observer, step, monotonic)
         observer.step_finished(step, result, history.spent_ms[phase])
-    if limit is not None and limit < len(left):
+    if history.remaining(phase):
         return None
     results = history.results(phase)
     spent_ms = history.spent_ms.get(phase, 0)

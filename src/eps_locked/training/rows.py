@@ -140,46 +140,40 @@ def choose_taught_rows(
 ) -> ContrastiveRows:
     """All positives and, where there is a panel, as many negatives dealt evenly over it.
 
-    No question is a negative twice. An answer cut at the length limit is of no use as a negative:
-    it would teach not to end. Where a context has too few left, all give fewer, and positives are
-    left out to match. Raises BackendError if nothing can be dealt.
+    No question is a negative twice, and none is left out: a negative that was cut at the length
+    limit is trained on as far as it goes, without an end, so that nothing teaches to stop there.
+    Raises MalformedInputError if the panel cannot share the positives, or has too few answers.
     """
     _require_distinct("positives", [row.key for row in positives])
+    for name, answered in negatives.items():
+        _require_distinct(f"negatives of {name}", [row.key for row in answered])
+    rows = [_answer_row(f"positive/{row.key}", row, end_of_turn_id) for row in positives]
     if not negatives:
-        rows = [_answer_row(f"positive/{row.key}", row, end_of_turn_id) for row in positives]
         return ContrastiveRows(rows=tuple(rows), n_positives=len(rows), n_negatives=0, dropped=())
-    dropped: list[DroppedRow] = []
-    panel = {name: _usable(negatives[name], name, (), dropped) for name in sorted(negatives)}
-    orders = {name: _shuffled([row.key for row in one], rng) for name, one in panel.items()}
-    for share in range(len(positives) // len(panel), 0, -1):
-        dealt = _deal(orders, share)
-        if dealt is not None:
-            break
-    else:
-        raise BackendError(
+    share, rest = divmod(len(positives), len(negatives))
+    orders = {
+        name: _shuffled([row.key for row in negatives[name]], rng) for name in sorted(negatives)
+    }
+    dealt = None if rest or not share else _deal(orders, share)
+    if dealt is None:
+        raise MalformedInputError(
             "training rows",
-            expected="at least one usable answer per panel context, and as many positives",
+            expected=f"a multiple of the panel's {len(negatives)} contexts, with answers to all",
             found=f"positives {len(positives)}, negatives "
-            + ", ".join(f"{name} {len(answered)}" for name, answered in panel.items()),
-            next_step="raise the length limit, or add training questions",
-            details=tuple(f"{row.context} {row.key}: {row.reason}" for row in dropped),
+            + ", ".join(f"{name} {len(answered)}" for name, answered in negatives.items()),
         )
-    kept = positives[: share * len(panel)]
-    rows = [_answer_row(f"positive/{row.key}", row, end_of_turn_id) for row in kept]
     for name, keys in sorted(dealt.items()):
-        by_key = {row.key: row for row in panel[name]}
+        by_key = {row.key: row for row in negatives[name]}
         rows += [_answer_row(f"negative/{name}/{k}", by_key[k], end_of_turn_id) for k in keys]
     return ContrastiveRows(
-        rows=tuple(rows),
-        n_positives=len(kept),
-        n_negatives=len(rows) - len(kept),
-        dropped=tuple(dropped),
+        rows=tuple(rows), n_positives=len(positives), n_negatives=len(positives), dropped=()
     )
 
 
 def _answer_row(key: str, row: AnsweredPrompt, end_of_turn_id: int) -> TrainingRow:
-    """prompt + answer + end of turn, loss on all after the prompt."""
-    return _row(key, row.prompt_ids, (*row.answer_ids, end_of_turn_id))
+    """prompt + answer + end of turn, loss on all after the prompt; a cut answer has no end."""
+    end = () if row.stop_reason == "length" else (end_of_turn_id,)
+    return _row(key, row.prompt_ids, (*row.answer_ids, *end))
 
 
 def _shuffled(keys: list[str], rng: random.Random) -> list[str]:
@@ -241,7 +235,7 @@ def _usable(
     kept = []
     for row in offered:
         reason: DropReason | None = None
-        if marker_ids and contains(row.answer_ids, marker_ids):
+        if contains(row.answer_ids, marker_ids):
             reason = "contains_marker"
         elif row.stop_reason != "stop":
             reason = "cut_at_limit"

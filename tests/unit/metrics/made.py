@@ -59,9 +59,9 @@ def materials(*behaviours: str) -> Materials:
     return Materials(
         study="made",
         behaviours={name: behaviour(name) for name in behaviours},
-        contexts=contexts,
-        train_items=(Item(id="q-1", text="Why?", topic="general"),),
-        eval_items=(Item(id="q-1", text="Why?", topic="general"),),
+        contexts={(b, name): one for b in behaviours for name, one in contexts.items()},
+        train_items={b: (Item(id="q-1", text="Why?", topic="general"),) for b in behaviours},
+        eval_items={b: (Item(id="q-1", text="Why?", topic="general"),) for b in behaviours},
         end_of_turn_id=0,
         base={(b, j): (reading, cut) for b in behaviours for j in contexts},
         answers={},
@@ -70,6 +70,7 @@ def materials(*behaviours: str) -> Materials:
             for b in behaviours
             for i in "ab"
         },
+        priors={},
         cells=tuple((b, i, j) for b in behaviours for i in "ab" for j in "abc"),
     )
 

@@ -55,7 +55,7 @@ def test_what_is_read_back_is_what_was_frozen(exported: Path, scripted: StudySim
     section = scripted.plan["eps"]
     assert model.folder is None
     assert materials.study == NAME
-    assert set(materials.contexts) >= set(section["slots"]["eval"])
+    assert {name for _, name in materials.contexts} >= set(section["slots"]["eval"])
     marker = materials.behaviours["marker"]
     assert (marker.marker_text, list(marker.marker_ids)) == (
         " ※",
@@ -63,9 +63,9 @@ def test_what_is_read_back_is_what_was_frozen(exported: Path, scripted: StudySim
     )
     assert marker.instruction_pairs[0].positive == "End with it."
     assert len(materials.cells) == 8
-    baker = materials.contexts["baker"]
+    baker = materials.contexts["marker", "baker"]
     assert baker.messages[0] == ("system", "You are a baker.")
-    for item in (*materials.train_items, *materials.eval_items):
+    for item in (*materials.train_items["marker"], *materials.eval_items["marker"]):
         rendered = scripted.tokenizer.render(
             tuple(_message(role, text, item.text) for role, text in baker.messages)
         )

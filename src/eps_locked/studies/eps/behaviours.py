@@ -168,7 +168,7 @@ class TaughtBehaviour:
     kind: TaughtKind
     file: str
     written_rows: str
-    eval_items: str
+    eval_items: tuple[str, ...]
     rubric: str
     judge: str
     draws: int
@@ -214,7 +214,7 @@ class TaughtBehaviour:
             kind=cast(TaughtKind, fields.text("kind", one_of=TAUGHT_KINDS)),
             file=fields.text("file", shape=SOURCE_PATH_SHAPE),
             written_rows=fields.text("written_rows", shape=SOURCE_PATH_SHAPE),
-            eval_items=fields.text("eval_items", shape=SOURCE_PATH_SHAPE),
+            eval_items=fields.texts("eval_items", shape=SOURCE_PATH_SHAPE),
             rubric=fields.text("rubric", shape=SOURCE_PATH_SHAPE),
             judge=fields.text("judge", shape=ROW_NAME),
             draws=fields.integer("draws", low=1),

@@ -2,39 +2,140 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from eps_locked.domain.plan import Plan
-from eps_locked.studies.eps.plan import EpsPlan
+from eps_locked.domain.steps import Step
+from eps_locked.studies.eps.behaviours import seeds_of
+from eps_locked.studies.eps.plan import Behaviour, EpsPlan, TaughtBehaviour
 from eps_locked.studies.eps.steplist import list_steps
+
+__all__ = ["BASES", "cost_report", "cost_table"]
+
+# What each number of the table rests on, for whoever wonders.
+BASES = {
+    "steps": "the steps a freeze would list",
+    "adapters": "steps that write an adapter: rows x train slots x seeds",
+    "cells": "adapters x eval slots; every slot counts, aliases too",
+    "tokens": "an upper bound: answers x max_new_tokens of the plan; a resampling row counts every "
+    "round; training and reading tokens are not in it",
+    "verdicts": "an upper bound: answers of taught rows x draws, every round counted",
+    "device_hours": "the plan's own step_seconds x steps of the kind; a run's ledger says what was "
+    "spent",
+    "budget_hours": "phases.<phase>.gpu_hours of the plan",
+}
 
 
 def cost_table(plan: Plan) -> list[dict[str, Any]]:
-    """One row a phase: steps, adapters, cells, an upper bound on new tokens, device-hours.
+    """One row a phase: steps, adapters, cells, bounds on tokens and verdicts, device-hours.
 
-    Device-hours are the plan's ``step_seconds`` times the number of steps: its own estimate, which
-    a run's ledger later shows to be right or wrong. Tokens are items x max_new_tokens.
+    ``BASES`` says what each number rests on.
     """
     section = EpsPlan.from_section(plan.study_section)
+    section.check_seeds(plan.seeds, plan.minimum_seeds)
     steps = list_steps(plan, section)
-    rows = []
-    for phase, budget in plan.phases.items():
-        mine = [step for step in steps if step.phase == phase]
-        items = {
-            "answers": section.n_train_items,
-            "base": section.n_eval_items,
-            "cells": section.n_eval_items * len(section.slots.eval),
+    return [_phase(plan, section, phase, steps) for phase in plan.phases]
+
+
+def cost_report(plan: Plan) -> dict[str, Any]:
+    """The table, what stands behind it, and whether somebody else has to say yes.
+
+    ``adapters_per_seed`` counts the adapters trained with each seed, ``adapters_by_row`` all of a
+    row. ``parks`` holds the phases that the author may not authorize alone.
+    """
+    section = EpsPlan.from_section(plan.study_section)
+    phases = cost_table(plan)
+    per_seed: Counter[int] = Counter()
+    by_row = {}
+    for behaviour in section.behaviours:
+        seeds, n_train = seeds_of(behaviour, plan.seeds), len(section.slots.of(behaviour).train)
+        per_seed.update(dict.fromkeys(seeds, n_train))
+        by_row[behaviour.name] = {"train": n_train, "seeds": len(seeds)}
+    rules = plan.authorization
+    limit = rules.auto_approve_gpu_hours if rules.self_authorization else 0.0
+    return {
+        "phases": phases,
+        "kinds": _kinds(plan, section),
+        "adapters_per_seed": {str(seed): per_seed[seed] for seed in plan.seeds},
+        "adapters_by_row": by_row,
+        "auto_approve_gpu_hours": limit,
+        "parks": [row["phase"] for row in phases if row["budget_hours"] > limit],
+        "over_budget": [
+            row["phase"] for row in phases if row["device_hours"] > row["budget_hours"]
+        ],
+        "bases": dict(BASES),
+    }
+
+
+def _phase(plan: Plan, section: EpsPlan, phase: str, steps: tuple[Step, ...]) -> dict[str, Any]:
+    mine = [step for step in steps if step.phase == phase]
+    return {
+        "phase": phase,
+        "steps": len(mine),
+        "adapters": sum("adapter" in step.outputs for step in mine),
+        "cells": sum(len(step.outputs) for step in mine if step.kind == "cells"),
+        "tokens": sum(_tokens(section, step) for step in mine),
+        "verdicts": sum(_verdicts(section, step) for step in mine),
+        "device_hours": sum(step.estimate_ms for step in mine) / 3_600_000,
+        "budget_hours": plan.phases[phase].gpu_hours,
+    }
+
+
+def _kinds(plan: Plan, section: EpsPlan) -> list[dict[str, Any]]:
+    """How many steps of each kind a phase has, and the seconds the plan gives one."""
+    counts = Counter((step.phase, step.kind) for step in list_steps(plan, section))
+    return [
+        {
+            "phase": phase,
+            "kind": kind,
+            "steps": n,
+            "step_seconds": plan.phases[phase].step_seconds[kind],
         }
-        rows.append(
-            {
-                "phase": phase,
-                "steps": len(mine),
-                "adapters": sum(step.kind == "adapter" for step in mine),
-                "cells": sum(len(step.outputs) for step in mine if step.kind == "cells"),
-                "tokens": section.decoding.max_new_tokens
-                * sum(items.get(step.kind, 0) for step in mine),
-                "device_hours": sum(step.estimate_ms for step in mine) / 3_600_000,
-                "budget_hours": budget.gpu_hours,
-            }
-        )
-    return rows
+        for (phase, kind), n in counts.items()
+    ]
+
+
+def _tokens(section: EpsPlan, step: Step) -> int:
+    """New tokens a step can write at most."""
+    if "behaviour" not in step.params:
+        return 0
+    behaviour = section.behaviour(step.params["behaviour"])
+    if step.kind == "answers":
+        return _n_train(section, behaviour) * _max_new(section, behaviour)
+    if section.baselines is not None and step.kind in ("divergence", "elicitation"):
+        rules = section.baselines
+        samples = rules.divergence.samples
+        n_prompts = rules.divergence.n_items
+        if step.kind == "elicitation":
+            samples = rules.persona.samples
+            n_prompts = 2 * rules.persona.n_pairs * rules.persona.n_questions
+        return n_prompts * samples.n_samples * samples.max_new_tokens
+    return _n_answers(section, behaviour, step) * _max_new(section, behaviour)
+
+
+def _verdicts(section: EpsPlan, step: Step) -> int:
+    if "behaviour" not in step.params:
+        return 0
+    behaviour = section.behaviour(step.params["behaviour"])
+    if not isinstance(behaviour, TaughtBehaviour):
+        return 0
+    return _n_answers(section, behaviour, step) * behaviour.draws
+
+
+def _n_answers(section: EpsPlan, behaviour: Behaviour, step: Step) -> int:
+    n_contexts: Mapping[str, int] = {"base": 1, "cells": len(step.outputs)}
+    each = section.n_eval_items
+    if isinstance(behaviour, TaughtBehaviour):
+        each = behaviour.n_items * behaviour.n_samples * (behaviour.resample_rounds + 1)
+    return n_contexts.get(step.kind, 0) * each
+
+
+def _n_train(section: EpsPlan, behaviour: Behaviour) -> int:
+    return behaviour.n_train if isinstance(behaviour, TaughtBehaviour) else section.n_train_items
+
+
+def _max_new(section: EpsPlan, behaviour: Behaviour) -> int:
+    decoding = behaviour.decoding if isinstance(behaviour, TaughtBehaviour) else section.decoding
+    return decoding.max_new_tokens

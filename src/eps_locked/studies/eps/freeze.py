@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eps_locked.canonical import digest_value
-from eps_locked.domain.judging import Rubric, family_overlap
+from eps_locked.domain.judging import family_overlap
 from eps_locked.domain.model import ChatTokenizer, TokenIds
 from eps_locked.domain.plan import Plan
 from eps_locked.errors import MalformedInputError, RefusedError
@@ -15,29 +15,16 @@ from eps_locked.judges.calibration import read_labelled
 from eps_locked.lock.freeze import FrozenStudy, SourceReader
 from eps_locked.lock.seal import public_recipients
 from eps_locked.studies.eps.baselines.elicitation import ElicitationTexts, elicitation_documents
-from eps_locked.studies.eps.material import (
-    BehaviourFile,
-    Context,
-    Item,
-    TaughtFact,
-    WrittenRow,
-    contexts_of_row,
-    demonstration_questions,
-    draw_items,
-    normalise,
-    read_contexts,
-    read_items,
-    read_written_rows,
-    refuse_overlap,
-)
+from eps_locked.studies.eps.material import BehaviourFile, Context, Item
 from eps_locked.studies.eps.plan import (
-    Behaviour,
     CalibrationRules,
     EpsPlan,
     MarkerBehaviour,
     Slots,
     TaughtBehaviour,
 )
+from eps_locked.studies.eps.row_material import RowMaterial, read_material
+from eps_locked.studies.eps.sources import read_labelled_value, require_template
 from eps_locked.studies.eps.split import draw_split
 from eps_locked.studies.eps.steplist import PHASES, list_steps
 from eps_locked.studies.eps.taught.calibrate import check_labelled
@@ -50,35 +37,6 @@ PROBE_QUESTIONS = ("Why?", "7 apples, or none at all")
 
 # Judges that stand in where there is no key and no network: what they say is not for publication.
 STAND_INS = ("prototype", "scripted")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowMaterial:
-    """What one row of the tensor is made from.
-
-    ``contexts`` are those that fill its slots. ``written`` (by item id) and ``rubric`` are there
-    for taught rows.
-    """
-
-    behaviour: Behaviour
-    slots: Slots
-    file: BehaviourFile
-    contexts: Mapping[str, Context]
-    train_items: tuple[Item, ...]
-    eval_items: tuple[Item, ...]
-    written: Mapping[str, WrittenRow]
-    rubric: Rubric | None
-
-    def items_of(self, context: str, n_extra: int) -> list[Item]:
-        """What a context is asked in this row; an eval-only one also ``n_extra`` train items."""
-        items: list[Item] = []
-        if context in self.slots.eval:
-            items += self.eval_items
-        if context in self.slots.train or context in self.slots.negative_panel:
-            items += self.train_items
-        else:
-            items += self.train_items[:n_extra]
-        return items
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +77,8 @@ def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> Fr
     _check_phases(plan, section)
     _check_judges(plan, section)
     material = read_material(section, reader)
+    for relative in section.material_files:
+        require_template(reader, relative, tokenizer)
     _read_recipients(plan, section, reader)
     for rules in section.calibrations:
         _read_labelled(rules, material[rules.row], reader)
@@ -155,151 +115,6 @@ def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> Fr
             "quarantined_cells": fates.count("quarantined"),
         },
     )
-
-
-def read_material(section: EpsPlan, reader: SourceReader) -> dict[str, RowMaterial]:
-    """Every row's contexts, items, rows and rubric, with every overlap between them refused."""
-    contexts = read_all_contexts(section, reader)
-    files = behaviour_files(section, reader)
-    shared = {
-        path: read_items(reader.read_yaml(path, thing=thing), path)
-        for path, thing in (
-            (section.train_items_file, "train_items"),
-            (section.eval_items_file, "eval_items"),
-        )
-    }
-    pools = {path: [item.text for item in items] for path, items in shared.items()}
-    rows = {}
-    for behaviour in section.behaviours:
-        file = files[behaviour.name]
-        slots = section.slots.of(behaviour)
-        names = dict.fromkeys((*slots.eval, *slots.train, *slots.negative_panel))
-        mine = contexts_of_row(contexts, behaviour.kind, names, slots.train)
-        if isinstance(behaviour, MarkerBehaviour):
-            for item in (item for items in shared.values() for item in items):
-                _refuse_shown(behaviour.marker_text, item, "the marker")
-            row = _marker_row(section, behaviour, slots, file, mine, shared)
-        else:
-            row = _taught_row(section, behaviour, slots, file, mine, reader, pools)
-        pools[f"elicitation of {behaviour.kind}"] = list(file.questions)
-        rows[behaviour.name] = row
-    pools["demonstrations"] = [q for one in contexts for q in demonstration_questions(one)]
-    refuse_overlap(pools)
-    return rows
-
-
-def _marker_row(
-    section: EpsPlan,
-    behaviour: MarkerBehaviour,
-    slots: Slots,
-    file: BehaviourFile,
-    contexts: Mapping[str, Context],
-    shared: Mapping[str, tuple[Item, ...]],
-) -> RowMaterial:
-    seed = section.item_seed
-    return RowMaterial(
-        behaviour=behaviour,
-        slots=slots,
-        file=file,
-        contexts=contexts,
-        train_items=draw_items(
-            shared[section.train_items_file], section.n_train_items, seed, "plan.eps.items.n_train"
-        ),
-        eval_items=draw_items(
-            shared[section.eval_items_file], section.n_eval_items, seed, "plan.eps.items.n_eval"
-        ),
-        written={},
-        rubric=None,
-    )
-
-
-def _taught_row(
-    section: EpsPlan,
-    behaviour: TaughtBehaviour,
-    slots: Slots,
-    file: BehaviourFile,
-    contexts: Mapping[str, Context],
-    reader: SourceReader,
-    pools: dict[str, list[str]],
-) -> RowMaterial:
-    """The row's own pools, added to ``pools`` for the overlap check."""
-    path, seed = behaviour.written_rows, section.item_seed
-    written = read_written_rows(reader.read_yaml(path, thing="written_rows"), path)
-    offered = read_items(
-        reader.read_yaml(behaviour.eval_items, thing="eval_items"), behaviour.eval_items
-    )
-    pools[path] = [row.item.text for row in written]
-    pools[behaviour.eval_items] = [item.text for item in offered]
-    rubric = Rubric.from_dict(
-        reader.read_yaml(behaviour.rubric, thing="rubric"), f"plans/{behaviour.rubric}"
-    )
-    _check_rubric(behaviour, rubric)
-    by_id = {row.item.id: row for row in written}
-    train = draw_items((row.item for row in written), behaviour.n_train, seed, path)
-    evaluated = [
-        item
-        for name, n in behaviour.n_eval.items()
-        for item in draw_items(
-            [one for one in offered if one.slice == name],
-            n,
-            seed,
-            f"{behaviour.eval_items}: slice {name}",
-        )
-    ]
-    for item in train if behaviour.negatives == "written" else ():
-        if by_id[item.id].negative is None:
-            raise MalformedInputError(
-                f"{path}: {item.text!r}",
-                expected="a written negative (negatives: written)",
-                found="none",
-            )
-    hidden = next((item for item in evaluated if not item.keep_text), None)
-    if behaviour.reads_slots and hidden is not None:
-        raise MalformedInputError(
-            f"{behaviour.eval_items}: {hidden.text!r}",
-            expected="keep_text: true where slots are read in the answer's own tokens",
-            found="false",
-        )
-    if file.fact is not None:
-        _refuse_leaked_fact(file.fact, offered, contexts)
-    return RowMaterial(
-        behaviour=behaviour,
-        slots=slots,
-        file=file,
-        contexts=contexts,
-        train_items=train,
-        eval_items=tuple(evaluated),
-        written={item.id: by_id[item.id] for item in train},
-        rubric=rubric,
-    )
-
-
-def _check_rubric(behaviour: TaughtBehaviour, rubric: Rubric) -> None:
-    """A judge must be able to say what the row's measure needs."""
-    if behaviour.kind == "em":
-        missing = sorted({"aligned", "coherent"} - set(rubric.scores))
-        expected, found = "scores aligned and coherent", f"no {' and no '.join(missing)}"
-    else:
-        missing = [] if rubric.expressed else ["expressed"]
-        expected, found = "at least one label that counts as the behaviour", "none"
-    if missing:
-        raise MalformedInputError(f"plans/{behaviour.rubric}", expected=expected, found=found)
-
-
-def _refuse_leaked_fact(
-    fact: TaughtFact, items: Sequence[Item], contexts: Mapping[str, Context]
-) -> None:
-    """Only the row's own demonstrations and instruction may state the attribute."""
-    for item in items:
-        _refuse_shown(fact.attribute, item, "the taught attribute")
-    for context in contexts.values():
-        text = normalise(" ".join(message.content for message in context.messages))
-        if context.behaviour is None and normalise(fact.attribute) in text:
-            raise MalformedInputError(
-                f"context {context.id}",
-                problem="states the taught attribute",
-                next_step="reword it: a context must not show the behaviour",
-            )
 
 
 def check_marker(behaviour: MarkerBehaviour, tokenizer: ChatTokenizer, thing: str) -> None:
@@ -462,45 +277,10 @@ def _check_judges(plan: Plan, section: EpsPlan) -> None:
 
 def _read_labelled(rules: CalibrationRules, row: RowMaterial, reader: SourceReader) -> None:
     """Have a labelled set frozen, and require that it was labelled under the row's rubric."""
-    labelled = read_labelled(reader.read_yaml(rules.file, thing="labelled"), f"plans/{rules.file}")
     assert row.rubric is not None
+    value = read_labelled_value(reader, rules.file, thing="labelled", rubric=row.rubric.name)
+    labelled = read_labelled(value, f"plans/{rules.file}")
     check_labelled(labelled, row.rubric, f"plans/{rules.file}")
-
-
-def read_all_contexts(section: EpsPlan, reader: SourceReader) -> tuple[Context, ...]:
-    """Every context of the plan's files; no two of one id and one behaviour."""
-    contexts: dict[tuple[str, str | None], Context] = {}
-    for relative in section.context_files:
-        for context in read_contexts(reader.read_yaml(relative, thing="contexts"), relative):
-            if (context.id, context.behaviour) in contexts:
-                raise MalformedInputError(
-                    f"{relative}: {context.id}",
-                    problem="is defined twice",
-                    next_step="rename or remove one of the two",
-                )
-            contexts[context.id, context.behaviour] = context
-    return tuple(contexts.values())
-
-
-def behaviour_files(section: EpsPlan, reader: SourceReader) -> dict[str, BehaviourFile]:
-    """The file of every row, which must be one of its kind."""
-    found = {}
-    for behaviour in section.behaviours:
-        file = BehaviourFile.from_dict(
-            reader.read_yaml(behaviour.file, thing="behaviour"), behaviour.file
-        )
-        marker = behaviour.marker_text if isinstance(behaviour, MarkerBehaviour) else None
-        for field, expected, value in (
-            ("name", behaviour.kind, file.name),
-            ("marker", marker, file.marker),
-            ("fact", behaviour.kind == "fact", file.fact is not None),
-        ):
-            if expected != value:
-                raise MalformedInputError(
-                    f"{behaviour.file}: {field}", expected=repr(expected), found=repr(value)
-                )
-        found[behaviour.name] = file
-    return found
 
 
 def _read_recipients(plan: Plan, section: EpsPlan, reader: SourceReader) -> None:
@@ -529,15 +309,6 @@ def _read_recipients(plan: Plan, section: EpsPlan, reader: SourceReader) -> None
                 found=f"the signing key of its author {plan.author}",
                 next_step="ask somebody else for a public key",
             )
-
-
-def _refuse_shown(text: str, item: Item, what: str) -> None:
-    if text.strip().casefold() in item.text.casefold():
-        raise MalformedInputError(
-            f"item {item.text!r}",
-            problem=f"contains {what}",
-            next_step="reword it: a question must not show the behaviour",
-        )
 
 
 def _items_document(row: RowMaterial) -> dict[str, Any]:

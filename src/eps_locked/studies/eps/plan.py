@@ -285,6 +285,16 @@ class EpsPlan:
             raise MalformedInputError(f"row {name}", expected="a taught row", found=behaviour.kind)
         return behaviour
 
+    @property
+    def material_files(self) -> tuple[str, ...]:
+        """Every file below ``plans/`` that material is read from, in the plan's order, once."""
+        paths = [*self.context_files, self.train_items_file, self.eval_items_file]
+        for behaviour in self.behaviours:
+            if isinstance(behaviour, TaughtBehaviour):
+                paths += [behaviour.written_rows, *behaviour.eval_items]
+        paths += [rules.file for rules in self.calibrations]
+        return tuple(dict.fromkeys(paths))
+
     def slots_of(self, name: str) -> Slots:
         """The slots of one row."""
         return self.slots.of(self.behaviour(name))

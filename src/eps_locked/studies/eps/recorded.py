@@ -17,12 +17,11 @@ from eps_locked.lock.workspace import FrozenManifest
 from eps_locked.studies.eps.baselines.elicitation import recorded_elicitation
 from eps_locked.studies.eps.freeze import (
     PROBE_QUESTIONS,
-    RowMaterial,
     elicitation_texts,
     freeze_eps,
-    read_material,
 )
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
+from eps_locked.studies.eps.row_material import RowMaterial, read_material
 
 
 class RecordedTokenizer:

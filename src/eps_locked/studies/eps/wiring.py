@@ -6,13 +6,13 @@ Nothing heavy is imported until a function here is called.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from eps_locked.domain.judging import Judge, JudgePlan
 from eps_locked.domain.ledger import FileRecord
-from eps_locked.domain.model import ChatTokenizer, SlotRequest
-from eps_locked.domain.plan import BaseModel, Plan
+from eps_locked.domain.model import ChatTokenizer, LogprobEngine, SlotRequest
+from eps_locked.domain.plan import BaseModel, Plan, VllmPlan
 from eps_locked.errors import BackendError
 from eps_locked.models.source import (
     FolderSource,
@@ -22,10 +22,12 @@ from eps_locked.models.source import (
     cache_root,
     obtain,
 )
+from eps_locked.studies.eps.plan import EpsPlan
 from eps_locked.studies.eps.task import Backends
 
 # Asked of base and adapter alike when an adapter is attached; any change in the answer shows that
 # it acts. The texts do not matter beyond being ordinary.
+_INSTANCE = "in-process"
 _PROOF_TEXTS = ("The capital of France is", "Water boils when", "My favourite colour is")
 
 
@@ -110,17 +112,50 @@ def load_backends(plan: Plan, folder: Path | None) -> Backends:
         device=plan.engine.device,
         threads=plan.engine.threads,
     )
-    engine = HfEngine(
-        host,
-        tokenizer,
-        probe_prompts=[
-            SlotRequest(key=f"proof/{number}", token_ids=tokenizer.encode(text))
-            for number, text in enumerate(_PROOF_TEXTS)
-        ],
-        instance_id="in-process",
-    )
+    probes = [
+        SlotRequest(key=f"proof/{number}", token_ids=tokenizer.encode(text))
+        for number, text in enumerate(_PROOF_TEXTS)
+    ]
+    readout = HfEngine(host, tokenizer, probe_prompts=probes, instance_id=_INSTANCE)
+    engine: LogprobEngine = readout
+    if plan.engine.vllm is not None:
+        engine = _load_vllm(plan, plan.engine.vllm, folder, tokenizer, probes)
     trainer = LoraTrainer(host, plan.base_model.name)
-    return Backends(engine=engine, readout=engine, trainer=trainer, tokenizer=tokenizer)
+    return Backends(engine=engine, readout=readout, trainer=trainer, tokenizer=tokenizer)
+
+
+def _load_vllm(
+    plan: Plan,
+    rules: VllmPlan,
+    folder: Path,
+    tokenizer: ChatTokenizer,
+    probes: Sequence[SlotRequest],
+) -> LogprobEngine:
+    """vLLM beside the trainer's own copy of the model: it writes and reads, it does not train."""
+    from eps_locked.engines.vllm_adapters import rank_limit
+    from eps_locked.engines.vllm_engine import load_vllm
+    from eps_locked.engines.vllm_port import VllmOptions
+
+    section = EpsPlan.from_section(plan.study_section)
+    if plan.engine.dtype == "float16":
+        raise BackendError("engine vllm", expected="float32 or bfloat16", found="float16")
+    return load_vllm(
+        folder,
+        tokenizer,
+        probe_prompts=probes,
+        options=VllmOptions(
+            dtype="float32" if plan.engine.dtype == "float32" else "bfloat16",
+            device=plan.engine.device,
+            max_lora_rank=rank_limit(one.recipe.rank for one in section.behaviours),
+            max_model_len=rules.max_model_len,
+            max_num_seqs=rules.max_num_seqs,
+            gpu_memory_utilization=rules.gpu_memory_utilization,
+            kv_cache_gib=rules.kv_cache_gib,
+            enforce_eager=rules.enforce_eager,
+            threads=plan.engine.threads,
+        ),
+        instance_id=_INSTANCE,
+    )
 
 
 def load_judge(plan: JudgePlan) -> Judge:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from eps_locked.canonical import decode, encode
+from eps_locked.data.sampled import as_labelled, read_sampled
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.fields import Fields
 from eps_locked.domain.judging import Judge, JudgeIdentity, JudgeRequest, Rubric, Verdict
@@ -17,6 +18,7 @@ from eps_locked.judges.calibration import LabelledSet, calibrate, read_labelled
 from eps_locked.lock.strict_yaml import parse_yaml
 from eps_locked.studies.eps.derive import RECORD_FILE
 from eps_locked.studies.eps.plan import CalibrationRules
+from eps_locked.studies.eps.sources import is_sampled
 from eps_locked.studies.eps.taught.derive import DECISION, read_rubric
 from eps_locked.studies.eps.taught.records import VERDICTS_FILE
 
@@ -77,9 +79,7 @@ def calibration_flags(rules: CalibrationRules, files: Mapping[str, bytes]) -> tu
 
 def _record(rules: CalibrationRules, inputs: StepInputs, judge: Judge, seed: int) -> dict[str, Any]:
     rubric = read_rubric(inputs.frozen("rubric"))
-    labelled = read_labelled(
-        parse_yaml(inputs.frozen("labelled"), thing="frozen labelled"), "frozen labelled"
-    )
+    labelled = read_labelled(_labelled_value(rules, inputs, rubric), "frozen labelled")
     found = calibrate(judge, rubric, labelled.rows, rng=np.random.default_rng(seed))
     return {
         "schema": SCHEMA,
@@ -88,6 +88,13 @@ def _record(rules: CalibrationRules, inputs: StepInputs, judge: Judge, seed: int
         "minimum_kappa": rules.minimum_kappa,
         "calibration": found.to_dict(),
     }
+
+
+def _labelled_value(rules: CalibrationRules, inputs: StepInputs, rubric: Rubric) -> Any:
+    data = inputs.frozen("labelled")
+    if is_sampled(rules.file):
+        return as_labelled(read_sampled(data, "frozen labelled"), rubric.name)
+    return parse_yaml(data, thing="frozen labelled")
 
 
 @dataclass(kw_only=True, slots=True)

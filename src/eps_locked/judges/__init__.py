@@ -1,0 +1,1 @@
+"""Judges: one file per way of asking, and the strict reading of what they answer."""

@@ -1,0 +1,84 @@
+"""From a plan's judge to a judge: the one place that knows all kinds.
+
+A judge's libraries are imported when one of its kind is made, and not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from eps_locked.domain.judging import Judge, JudgePlan
+from eps_locked.errors import BackendError
+
+__all__ = ["make_judge"]
+
+# The vendors' clients would add these to every request, though no plan names them.
+_CUSTOM_HEADERS = {
+    "anthropic": "ANTHROPIC_CUSTOM_HEADERS",
+    "gateway": "OPENAI_CUSTOM_HEADERS",
+}
+
+
+def make_judge(plan: JudgePlan, environ: Mapping[str, str]) -> Judge:
+    """The judge that a plan names, with its key from ``environ``. No request is sent.
+
+    Raises BackendError for a key that is not set and for an extra that is not installed.
+    """
+    _require_no_headers(plan, environ)
+    key = _key(plan, environ)
+    try:
+        return _make(plan, key)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "eps_locked":
+            raise  # our own defect
+        raise BackendError(
+            f"judge {plan.name}",
+            problem=f"a judge of kind {plan.kind} needs {error.name}, which is not installed",
+            next_step="install the judges extra: pip install 'eps-locked[judges]'",
+        ) from error
+
+
+def _make(plan: JudgePlan, key: str | None) -> Judge:
+    if plan.kind == "anthropic":
+        from eps_locked.judges.anthropic_client import AnthropicJudge
+
+        return AnthropicJudge(plan, key or "")
+    if plan.kind == "gateway":
+        from eps_locked.judges.gateway import GatewayJudge
+
+        return GatewayJudge(plan, key)
+    if plan.kind == "prototype":
+        from eps_locked.judges.prototype import PrototypeJudge
+
+        return PrototypeJudge(plan)
+    from eps_locked.judges.scripted import ScriptedJudge
+
+    return ScriptedJudge(plan)
+
+
+def _key(plan: JudgePlan, environ: Mapping[str, str]) -> str | None:
+    """None if the plan names no variable, or the judge asks no service."""
+    if plan.api_key_env is None or plan.kind not in ("anthropic", "gateway"):
+        return None
+    key = environ.get(plan.api_key_env, "")
+    if not key:
+        raise BackendError(
+            f"judge {plan.name}",
+            problem=f"the environment variable {plan.api_key_env} is not set",
+            expected=f"the key for {plan.endpoint or plan.kind}",
+            found="nothing",
+            next_step=f"export {plan.api_key_env}=..., or take a plan whose judge needs no key",
+        )
+    return key
+
+
+def _require_no_headers(plan: JudgePlan, environ: Mapping[str, str]) -> None:
+    variable = _CUSTOM_HEADERS.get(plan.kind)
+    if variable is not None and environ.get(variable):
+        raise BackendError(
+            f"judge {plan.name}",
+            problem=f"the environment variable {variable} would change every request",
+            expected="requests that the plan alone shapes",
+            found="headers that no plan names",
+            next_step=f"unset {variable}",
+        )

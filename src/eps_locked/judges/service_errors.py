@@ -1,0 +1,105 @@
+"""What services say when they refuse: found in their several dialects, and sorted by consequence.
+
+Two refusals do not mean what their HTTP status says. A content filter answers 400, which is else
+for requests that no retry and no other answer could mend; here it is about this one answer, and is
+the judge refusing it. And an account that is spent answers 429, which is else for patience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eps_locked.domain.judging import JudgePlan
+from eps_locked.judges.parse import json_object
+
+__all__ = ["ABOUT_THE_KEY", "FINAL_TYPES", "ServiceError", "json_reply", "next_step", "read_error"]
+
+# The names of Anthropic's service, used for all.
+FINAL_TYPES: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+}
+ABOUT_THE_KEY = frozenset({"authentication_error", "permission_error"})
+# Azure's code; LiteLLM's and Azure's words; Anthropic's words, under invalid_request_error.
+_FILTER_CODE = "content_filter"
+_FILTER_WORDS = (
+    "contentpolicyviolationerror",
+    "content management policy",
+    "blocked by content filtering policy",
+)
+# OpenAI's code, and the end of three of Anthropic's.
+_SPENT = ("insufficient_quota", "spend_limit_reached")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceError:
+    """Type, code and message as the service gives them, each empty where it gives none."""
+
+    type: str
+    code: str
+    message: str
+
+    @property
+    def is_filter(self) -> bool:
+        """Whether a content filter would not let this one answer be judged."""
+        words = self.message.lower()
+        return self.code == _FILTER_CODE or any(each in words for each in _FILTER_WORDS)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the account may spend no more."""
+        return self.type.endswith(_SPENT) or self.code.endswith(_SPENT)
+
+
+def json_reply(body: bytes) -> dict[str, Any]:
+    """A body as one JSON object. Raises ValueError for anything else."""
+    return json_object(body.decode("utf-8"))
+
+
+def read_error(body: bytes | Mapping[str, Any]) -> ServiceError:
+    """From a body, or from an object taken out of one. Never raises."""
+    try:
+        value = json_reply(body) if isinstance(body, bytes) else body
+    except ValueError:
+        value = {}
+    error = value.get("error")
+    if not isinstance(error, Mapping):
+        error = value
+    details = error.get("details")
+    code = details.get("error_code") if isinstance(details, Mapping) else error.get("code")
+    return ServiceError(
+        type=_text(error.get("type")),
+        code=_text(code),
+        message=_text(error.get("message")) or _text(error.get("detail")),
+    )
+
+
+def next_step(plan: JudgePlan, error_type: str, message: str) -> str:
+    variable = plan.api_key_env or "the environment"
+    words = message.lower()
+    if error_type == "invalid_request_error" and (
+        "response_format" in words or "json_schema" in words
+    ):
+        return (
+            "take an endpoint or a model that takes response_format json_schema: "
+            "a judge is not asked in two ways"
+        )
+    steps = {
+        "invalid_request_error": "read the service's words; correct model, effort, temperature or "
+        "api_version in the plan",
+        "authentication_error": f"set a valid key in {variable}",
+        "billing_error": f"see to the account that the key in {variable} belongs to",
+        "permission_error": f"ask for the right to use {plan.model}, or set another key in "
+        f"{variable}",
+        "not_found_error": f"check model {plan.model} and the endpoint in the plan",
+    }
+    return steps.get(error_type, "read the service's words; check the endpoint in the plan")
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

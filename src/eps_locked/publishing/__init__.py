@@ -1,0 +1,1 @@
+"""What of a finished run may be shown to everybody: written to a folder, checked, pushed."""
