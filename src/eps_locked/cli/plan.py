@@ -177,8 +177,8 @@ def _echo_costs(report: Mapping[str, Any]) -> None:
         click.echo(f"  its author may authorize every phase (up to {limit:g} device-hours each)")
 
 
-def _shown(value: float) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else f"{value:,}"
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
 
 
 def _workspace_of(path: Path) -> tuple[Workspace, str]:

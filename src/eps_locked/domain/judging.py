@@ -313,6 +313,10 @@ class JudgePlan:
         return plan
 
     def _check(self, path: str) -> None:
+        if self.batch_from is not None and self.batch_from < 0:
+            raise MalformedInputError(
+                f"{path}.batch_from", expected="at least 0, or null", found=self.batch_from
+            )
         needs = {
             "anthropic": ("api_key_env", "api_version"),
             "gateway": ("endpoint",),

@@ -13,6 +13,7 @@
     G11 the cap, with the next step's estimate
     G12 the base model's files (late: they may have to be fetched)
     G13 the manifest is what its plan and sources give, frozen again with the model's own tokenizer
+    G14 a signed decision on every finding of another phase that waits for one
 
 All of it only reads. The caller holds the run's writer lock and still owes: setting a crash's
 leftovers aside, and asking ``require_budget`` again before every step.

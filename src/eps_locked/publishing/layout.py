@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from eps_locked.canonical import decode
+from eps_locked.data.spec import SCHEMA as SPEC_SCHEMA
 from eps_locked.domain.ledger import ENCRYPTED, Artifact
 from eps_locked.domain.model import TokenIds
 from eps_locked.domain.model import TrainingRow as ModelRow
@@ -42,13 +43,13 @@ from eps_locked.studies.eps.derive import derived_rows
 from eps_locked.studies.eps.plan import MarkerBehaviour
 from eps_locked.studies.eps.readings import READINGS_FILE, Readings
 from eps_locked.studies.eps.scores import FinishedRun
+from eps_locked.studies.eps.sources import is_sampled
 from eps_locked.studies.eps.taught.derive import taught_rows
 from eps_locked.studies.eps.taught.records import answers_from_files
 
 T = TypeVar("T")
-# Files below plans/ as they were frozen; and what was drawn from public data sets.
+# Files below plans/ as they were frozen.
 _SOURCES = "frozen/sources/"
-_SAMPLED = "frozen/sampled/"
 _SUFFIXES = (".yaml", ".yml", ".json")
 _FITS = ("fit", "train")
 # Fields of a source that say how to obtain what may not be handed on, and no text of it.
@@ -121,16 +122,17 @@ class RunLayout:
         found = {}
         for name in sorted(frozen.manifest.files):
             path = name.removeprefix(_SOURCES)
-            if path in keys or not name.startswith((_SOURCES, _SAMPLED)):
+            if path in keys or not name.startswith(_SOURCES):
                 continue
             if PurePosixPath(path).suffix not in _SUFFIXES:
                 raise _states_no_licence(path, "a file of another kind")
-            # Canonical JSON is YAML too; but documents drawn from data sets are large.
-            read = decode if name.startswith(_SAMPLED) else parse_yaml
+            read = decode if is_sampled(path) else parse_yaml
             value = read(frozen.read(name), thing=name)
             if not isinstance(value, Mapping):
                 raise _states_no_licence(path, type(value).__name__)
-            found[path] = value
+            # How a source is to be drawn is our own text; what was drawn lies beside it.
+            if value.get("schema") != SPEC_SCHEMA:
+                found[path] = value
         return found
 
     # -- material

@@ -12,7 +12,6 @@ from typing import Any
 
 from eps_locked.report.absent import Blank
 from eps_locked.report.html import Child, Html, code, join, section, tag
-from eps_locked.report.marks import percent
 from eps_locked.report.score_rows import (
     FINAL_SCHEMA,
     POOLED,
@@ -35,6 +34,7 @@ from eps_locked.report.sheets import (
     words,
 )
 from eps_locked.stats.multiplicity import holm
+from eps_locked.report.units import percent
 
 Look = Mapping[str, Any]
 Submission = Mapping[str, Any]

@@ -7,11 +7,11 @@ from typing import Any
 
 from eps_locked.report.absent import listed, parted
 from eps_locked.report.html import Child, Html, join, pairs, section, tag
-from eps_locked.report.marks import percent
 from eps_locked.report.score_rows import POOLED, Group, Scores, groups
 from eps_locked.report.score_sheets import score_sheets
 from eps_locked.report.score_summary import in_short
 from eps_locked.report.sheets import Sheet, figure, per_cent, sheet_table
+from eps_locked.report.units import percent
 
 # Heading and anchor of every group's section, in the order of the document.
 Anchors = list[tuple[str, str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eps_locked.report.marks import FAR, interval, percent, plain_text, score_signed
+from eps_locked.report.marks import plain_text
 from eps_locked.report.score_rows import (
     FINAL_SCHEMA,
     Group,
@@ -14,6 +14,7 @@ from eps_locked.report.score_rows import (
     groups,
     require_scores,
 )
+from eps_locked.report.units import FAR, interval, percent, score_signed
 
 _NONE = "-"
 _SIGNS = {"passed": "+", "failed": "-", "undetermined": "?"}

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from eps_locked.report.absent import Blank, parted, sentences
 from eps_locked.report.html import Child, Html, join, scroller, tag
-from eps_locked.report.marks import score_signed, typeset
+from eps_locked.report.units import score_signed, typeset
 
 Row = Mapping[str, Any]
 NOTHING = "–"

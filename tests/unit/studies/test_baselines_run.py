@@ -157,7 +157,7 @@ class Study:
     steps: list[Step]
     frozen: dict[str, bytes]
     outputs: dict[str, dict[str, Files]]
-    engine: PlantedEngine = field(default_factory=PlantedEngine)
+    readout: PlantedEngine = field(default_factory=PlantedEngine)
 
     def inputs(self, step: Step) -> Inputs:
         return Inputs(study=self, step=step)
@@ -240,8 +240,10 @@ def frozen_files(section: EpsPlan, rules: BaselineRules) -> dict[str, bytes]:
     slots = section.slots
     used = [*slots.eval, *slots.negative_panel]
     files = {
-        "frozen/items.json": encode({"train": [{"id": item} for item in items], "eval": []}),
-        "frozen/contexts.json": encode(
+        "frozen/rows/marker/items.json": encode(
+            {"train": [{"id": item} for item in items], "eval": []}
+        ),
+        "frozen/rows/marker/contexts.json": encode(
             {
                 "end_of_turn_id": END_ID,
                 "contexts": {name: {"messages": contexts[name]["messages"]} for name in used},
@@ -256,7 +258,7 @@ def frozen_files(section: EpsPlan, rules: BaselineRules) -> dict[str, bytes]:
                 for m in contexts[name]["messages"]
             ]
             rendered[item] = list(tokenizer.render(messages))
-        files[f"frozen/prompts/{name}.json"] = encode(
+        files[f"frozen/rows/marker/prompts/{name}.json"] = encode(
             {"context": name, "prefix": [], "suffixes": rendered}
         )
     for name, document in elicitation_documents(
@@ -273,7 +275,7 @@ def p0_outputs(section: EpsPlan, frozen: Mapping[str, bytes]) -> dict[str, dict[
     engine, outputs = ScriptedEngine(), {}
     probe = SlotProbe(marker_ids=MARKER_IDS, end_of_turn_id=END_ID)
     for name in (*section.slots.train, *section.slots.negative_panel):
-        prompts = decode(frozen[f"frozen/prompts/{name}.json"], thing=name)["suffixes"]
+        prompts = decode(frozen[f"frozen/rows/marker/prompts/{name}.json"], thing=name)["suffixes"]
         rows = [Prompt(key=item, token_ids=tuple(ids)) for item, ids in prompts.items()]
         done = engine.generate(rows, Decoding(max_new_tokens=64), probe)
         answers = tuple(answer_of(one.key, one, None) for one in done)
@@ -384,7 +386,7 @@ def test_output_kls_are_the_planted_ones_in_both_directions(finished: Study) -> 
     forward, reverse = finished.values("output_kl_forward"), finished.values("output_kl_reverse")
     lengths = {}
     for name in finished.section.slots.eval:
-        document = decode(finished.frozen[f"frozen/prompts/{name}.json"], thing=name)
+        document = decode(finished.frozen[f"frozen/rows/marker/prompts/{name}.json"], thing=name)
         asked = [item_id(question) for question in TRAIN_QUESTIONS[:3]]
         lengths[name] = np.mean([len(document["suffixes"][item]) for item in asked])
     for i, j in forward:
@@ -448,10 +450,10 @@ def test_the_permuted_control_holds_the_same_distances_at_other_contexts(finishe
 
 
 def test_the_layer_is_that_of_the_plans_depth_and_no_adapter_is_served(finished: Study) -> None:
-    assert finished.engine.layers == {24}
-    assert set(finished.engine.attached) == {None}
+    assert finished.readout.layers == {24}
+    assert set(finished.readout.attached) == {None}
     head = decode(
-        finished.outputs["P3/activations/plain"]["activations"]["record.json"], thing="head"
+        finished.outputs["P3/activations/marker/plain"]["activations"]["record.json"], thing="head"
     )
     assert head["layer"] == {"number": 24, "of": 30, "width": WIDTH}
 
@@ -459,8 +461,8 @@ def test_the_layer_is_that_of_the_plans_depth_and_no_adapter_is_served(finished:
 def test_activations_are_asked_for_at_the_last_prompt_token_alone() -> None:
     study = new_study()
     study.do(study.step("activations", last="baker"))
-    assert len(study.engine.spans) == 6
-    for span in study.engine.spans:
+    assert len(study.readout.spans) == 6
+    for span in study.readout.spans:
         assert (span.start, span.end) == (len(span.token_ids) - 1, len(span.token_ids))
         assert ScriptedTokenizer().decode(span.token_ids).endswith("<|start|>assistant\n")
 
@@ -469,12 +471,12 @@ def test_answers_are_averaged_from_their_first_token_to_their_last_without_the_e
     None
 ):
     study = new_study().run()
-    study.engine.spans.clear()
+    study.readout.spans.clear()
     study.do(study.step("projection", last="baker"))
-    assert len(study.engine.spans) == 12
-    trained, own = study.engine.spans[:2]
+    assert len(study.readout.spans) == 12
+    trained, own = study.readout.spans[:2]
     assert trained.token_ids == (*own.token_ids, *MARKER_IDS)
-    for span in study.engine.spans:
+    for span in study.readout.spans:
         assert span.token_ids[: span.start][-10:] == tuple(b"assistant\n")
         assert span.end == len(span.token_ids)
         assert END_ID not in span.token_ids[span.start :]
@@ -485,7 +487,7 @@ def test_an_answer_that_ended_is_judged_with_its_end_and_one_that_was_cut_is_not
         study = new_study({"divergence": {"max_new_tokens": limit}})
         result = study.do(study.step("divergence", last="plain"))
         samples = decode(result.outputs["divergence"]["record.json"], thing="record")["samples"]
-        for request, sample in zip(study.engine.judged, samples, strict=True):
+        for request, sample in zip(study.readout.judged, samples, strict=True):
             assert sample["stop_reason"] == ("stop" if ended else "length")
             assert (request.answer[-1] == END_ID) is ended
             assert sample["n_tokens"] == len(sample["token_ids"]) + ended
@@ -500,7 +502,8 @@ def test_samples_of_one_item_differ_and_no_two_rows_share_a_seed(finished: Study
     texts = set()
     for name in finished.section.slots.eval:
         head = decode(
-            finished.outputs[f"P3/divergence/{name}"]["divergence"]["record.json"], thing="head"
+            finished.outputs[f"P3/divergence/marker/{name}"]["divergence"]["record.json"],
+            thing="head",
         )
         by_item: dict[str, set[str]] = {}
         for sample in head["samples"]:
@@ -543,7 +546,7 @@ def test_answers_on_one_side_alone_give_no_vector() -> None:
             return () if b"plainly" in said else super()._answer(prompt, decoding)
 
     study = new_study()
-    study.engine = Silent()
+    study.readout = Silent()
     with pytest.raises(EvidenceError, match="answers on both sides"):
         study.do(study.step("elicitation"))
 
@@ -568,11 +571,11 @@ def test_with_two_behaviours_every_predictor_has_its_behaviour_blind_form() -> N
     zero = {("i", "i"): 0.0, ("i", "j"): 3.0}
     cells = CellMeasures(
         layer=layer,
-        gaussian_kl=zero,
-        permuted_kl=zero,
-        text_distance=zero,
-        lengths={"i": 1.0, "j": 2.0},
-        sequence_kl={("i", "j"): 1.0, ("j", "i"): 2.0},
+        gaussian_kl=dict.fromkeys("xy", zero),
+        permuted_kl=dict.fromkeys("xy", zero),
+        text_distance=dict.fromkeys("xy", zero),
+        lengths={b: {"i": 1.0, "j": 2.0} for b in "xy"},
+        sequence_kl={b: {("i", "j"): 1.0, ("j", "i"): 2.0} for b in "xy"},
         base={"x": {"i": -1.0, "j": -3.0}, "y": {"i": -5.0, "j": -4.0}},
         vectors={"x": np.array([7.0, 0.0]), "y": np.array([0.0, 0.5])},
         rows={("x", "i"): row("x"), ("y", "i"): row("y")},
@@ -585,7 +588,8 @@ def test_with_two_behaviours_every_predictor_has_its_behaviour_blind_form() -> N
         aliases=(),
         near_duplicates=(),
     )
-    documents = build_predictors(cells, slots, BaselineRules.from_dict(RULES, "rules"))
+    rules = BaselineRules.from_dict(RULES, "rules")
+    documents = build_predictors(cells, dict.fromkeys("xy", slots), rules)
     found = {
         (one["metric"], cell["behaviour"]): (cell["value"], cell["blind"])
         for one in documents

@@ -12,7 +12,7 @@ from eps_locked.domain.plan import Plan
 from eps_locked.errors import MalformedInputError
 from eps_locked.lock.freeze import schema_problems
 from eps_locked.studies.eps.plan import EpsPlan
-from sim.simulator import default_plan
+from sim.simulator import taught_plan
 
 Path = tuple[str | int, ...]
 
@@ -46,10 +46,25 @@ def paths(value: Any, at: Path = ()) -> Iterator[tuple[Path, Any]]:
             yield from paths(one, (*at, number))
 
 
-ALL = list(paths(default_plan()))
+def whole_plan() -> dict[str, Any]:
+    """A marker row and a judged one, with everything a plan can say of either."""
+    plan = taught_plan("em", marker=True)
+    plan["eps"]["calibrations"] = [
+        {
+            "name": "em",
+            "judge": "stand_in",
+            "row": "em",
+            "file": "material/em/labelled.yaml",
+            "minimum_kappa": -1,
+        }
+    ]
+    return plan
+
+
+ALL = list(paths(whole_plan()))
 MAPPINGS = [path for path, value in ALL if isinstance(value, dict)]
 # Maps whose keys are names, not fields.
-OPEN_MAPS = {"step_seconds", "checksums"}
+OPEN_MAPS = {"step_seconds", "checksums", "n_eval"}
 
 
 @pytest.mark.parametrize("path", [path for path, _ in ALL], ids=lambda p: ".".join(map(str, p)))
@@ -58,31 +73,32 @@ def test_what_the_schema_refuses_the_typed_reader_refuses_too(path: Path) -> Non
     if path[0] == "analyses" or path == ("phases",):
         pytest.skip("which analyses and phases there are is the study's rule, said at the freeze")
     for wrong in (None, True, 1.5, -3, "", "word", [], [7], {}, {"a": 1}):
-        plan = put(default_plan(), path, wrong)
+        plan = put(whole_plan(), path, wrong)
         if schema_problems(plan):
             assert code_refuses(plan), (path, wrong)
 
 
 @pytest.mark.parametrize("path", [(), *MAPPINGS], ids=lambda p: ".".join(map(str, p)) or "plan")
 def test_unknown_and_missing_fields_are_refused_at_both_doors(path: Path) -> None:
-    value: Any = default_plan()
+    value: Any = whole_plan()
     for part in path:
         value = value[part]
     for key in value:
-        plan = default_plan()
+        plan = whole_plan()
         target: Any = plan
         for part in path:
             target = target[part]
         del target[key]
         if path and path[-1] in OPEN_MAPS:
             continue
-        # Which phases a study has is the study's rule, said at the freeze.
-        if path == ("phases",):
+        # Which phases a study has is the study's rule, said at the freeze; what judges there must
+        # be follows from the rows.
+        if path == ("phases",) or key in ("judges", "calibrations"):
             continue
         assert code_refuses(plan), (path, key)
         assert schema_problems(plan), (path, key)
     if not path or path[-1] not in OPEN_MAPS:
-        plan = put(default_plan(), (*path, "surprise"), 1)
+        plan = put(whole_plan(), (*path, "surprise"), 1)
         assert code_refuses(plan)
         assert schema_problems(plan)
 
@@ -132,7 +148,10 @@ CASES: list[tuple[Path, Any, bool]] = [
     (("phases", "P0", "gpu_hours"), 0, False),
     (("phases", "P0", "step_seconds"), {}, False),
     (("phases", "P0", "step_seconds", "base"), 0, False),
-    ((*MARKER, "name"), "warmth", False),
+    ((*MARKER, "name"), "No Name", False),
+    ((*MARKER, "kind"), "warmth", False),
+    ((*MARKER, "n_seeds"), 0, False),
+    ((*MARKER, "train"), ["No Slot"], False),
     ((*MARKER, "file"), "a/../b", False),
     ((*MARKER, "marker", "text"), "※", False),
     ((*MARKER, "marker", "text"), "  ※", False),
@@ -173,7 +192,7 @@ CASES: list[tuple[Path, Any, bool]] = [
 
 @pytest.mark.parametrize(("path", "value", "good"), CASES, ids=str)
 def test_both_doors_judge_a_case_alike(path: Path, value: Any, good: bool) -> None:
-    plan = put(default_plan(), path, value)
+    plan = put(whole_plan(), path, value)
     if value == [1.0, 2]:
         pytest.skip("a schema cannot tell 1.0 from 1; the typed reader refuses it")
     assert (schema_problems(plan) == ()) is good
@@ -192,6 +211,6 @@ def test_what_only_the_typed_reader_sees() -> None:
         (("eps", "slots", "held_out"), ["nobody"]),
         (("eps", "slots", "train"), ["officer"]),
     ):
-        plan = put(default_plan(), path, value)
+        plan = put(whole_plan(), path, value)
         assert schema_problems(plan) == ()
         assert code_refuses(plan), path

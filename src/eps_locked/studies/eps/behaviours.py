@@ -237,6 +237,12 @@ class TaughtBehaviour:
         return behaviour
 
     def _check(self, path: str) -> None:
+        if not self.eval_items or len(set(self.eval_items)) != len(self.eval_items):
+            raise MalformedInputError(
+                f"{path}.eval_items",
+                expected="distinct files, at least one",
+                found=list(self.eval_items),
+            )
         for key, slice_ in (("primary", self.primary), ("implant", self.implant)):
             if self.n_eval.get(slice_, 0) < 2:
                 raise MalformedInputError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from eps_locked.canonical import decode, digest_value
 from eps_locked.domain.model import Message, TokenIds
-from eps_locked.errors import EvidenceError
+from eps_locked.errors import EpsLockedError, EvidenceError
 from eps_locked.lock.freeze import SourceReader, load_plan, manifest_differences
 from eps_locked.lock.workspace import FrozenManifest
 from eps_locked.studies.eps.baselines.elicitation import recorded_elicitation
@@ -69,6 +69,8 @@ def recorded_differences(frozen: FrozenManifest) -> list[str]:
     """``manifest_differences`` with the recorded rendering, which needs no model."""
     try:
         return manifest_differences(frozen, freeze_eps, RecordedTokenizer(frozen))
+    except EpsLockedError as error:
+        return [f"{frozen.folder}: cannot be frozen again from what it holds: {error}"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         name = type(error).__name__
         return [f"{frozen.folder}: frozen documents are not as specified ({name}: {error})"]

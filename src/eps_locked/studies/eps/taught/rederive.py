@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from eps_locked.audit.lineage import safetensors_metadata
-from eps_locked.canonical import digest_value
+from eps_locked.canonical import decode, digest_value
 from eps_locked.domain.execution import StepInputs
-from eps_locked.domain.judging import EXCERPT_LENGTH, Rubric, Verdict
+from eps_locked.domain.judging import EXCERPT_LENGTH, JudgePlan, Rubric, Verdict
 from eps_locked.domain.ledger import Status
 from eps_locked.domain.steps import Step
 from eps_locked.lock.seal import require_sealed
@@ -20,7 +20,7 @@ from eps_locked.lock.workspace import describe_artifact
 from eps_locked.studies.eps.derive import RECORD_FILE, item_ids, rows_digest, sealed_contexts
 from eps_locked.studies.eps.fitting import FIT_SCHEMA
 from eps_locked.studies.eps.plan import EpsPlan, TaughtBehaviour
-from eps_locked.studies.eps.readings import READINGS_FILE, Readings
+from eps_locked.studies.eps.readings import READINGS_FILE, Answer, Readings
 from eps_locked.studies.eps.taught.analysis import TaughtInputs, build_taught_tensor
 from eps_locked.studies.eps.taught.calibrate import calibration_flags, derived_calibration
 from eps_locked.studies.eps.taught.derive import (
@@ -46,7 +46,7 @@ from eps_locked.studies.eps.taught.records import (
 )
 from eps_locked.studies.eps.tensor_check import tensor_differences
 
-__all__ = ["derive_taught", "judged_differences", "sealed_files"]
+__all__ = ["derive_taught", "judge_differences", "judged_differences", "sealed_files"]
 
 Outputs = Mapping[str, Mapping[str, bytes]]
 Derived = tuple[list[str], Status, tuple[str, ...]]
@@ -63,7 +63,7 @@ def derive_taught(
         case "answers":
             return _answers(step, inputs, outputs)
         case "base":
-            return _base(step, inputs, outputs, behaviour)
+            return _base(step, inputs, outputs, section, behaviour)
         case "headroom":
             expected = taught_headroom(step, inputs, section)
             same = expected == dict(outputs["headroom"])
@@ -72,7 +72,7 @@ def derive_taught(
         case "train":
             return _train(step, inputs, outputs, section, behaviour), "done", ()
         case "cells":
-            return _cells(step, inputs, outputs, behaviour)
+            return _cells(step, inputs, outputs, section, behaviour)
         case "tensor":
             gathered = TaughtInputs.gather(step, inputs, behaviour)
             tensor = build_taught_tensor(gathered, section, behaviour)
@@ -92,10 +92,12 @@ def judged_differences(
     context: str,
     fact: FrozenFact | None,
     base: Readings | None,
+    judge: JudgePlan,
 ) -> list[str]:
     """Whether a record holds what the plan's rules give: heading, answers, rounds, verdicts, slots.
 
-    ``base``: the base model's slots of a fact row's cell; None in the base step itself.
+    ``base``: the base model's slots of a fact row's cell; None in the base step itself. ``judge``:
+    the one that the plan has the row judged by.
     """
     behaviour = measured.behaviour
     differences = [
@@ -107,7 +109,11 @@ def judged_differences(
         )
         if expected != found
     ]
+    differences += judge_differences(record.judge, judge)
     verdicts = verdicts_by_answer(record)
+    in_order = [answer.name for answer in record.answers for _ in range(behaviour.draws)]
+    if [verdict.key for verdict in record.verdicts] != in_order:
+        differences.append("verdicts: expected them in the order of the answers")
     expected_keys = []
     for item in measured.items:
         for sample in range(behaviour.n_samples):
@@ -132,6 +138,15 @@ def judged_differences(
         differences += _verdicts(answer.name, verdicts[answer.key], measured.rubric)
     differences += _slots(record, measured, fact, base)
     return differences[:20]
+
+
+def judge_differences(found: Mapping[str, object], plan: JudgePlan) -> list[str]:
+    """Whether the judge that spoke is the one that the plan names."""
+    return [
+        f"judge {key}: expected {expected}, found {found.get(key)}"
+        for key, expected in (("kind", plan.kind), ("model", plan.model), ("family", plan.family))
+        if found.get(key) != expected
+    ]
 
 
 def _answer(answer: SampledAnswer, item: AskedItem | None) -> list[str]:
@@ -175,8 +190,10 @@ def _slots(
         framing = "bridge" if stated is None else stated[0]
         if one.framing != framing:
             differences.append(f"{one.item}: framing: expected {framing}, found {one.framing}")
+        if one.marker_emitted != (one.framing == "taught"):
+            differences.append(f"{one.item}: emitted exactly if the answer states the taught value")
         mine = answers.get(one.item)
-        if mine is not None and mine.token_ids != one.token_ids:
+        if mine is not None and _content(mine) != _content(one):
             differences.append(f"{one.item}: slots are of another answer")
         if len(one.own.log_z) != len(fact.attribute_ids):
             differences.append(f"{one.item}: a reading of another number of tokens")
@@ -187,11 +204,17 @@ def _slots(
     return differences
 
 
+def _content(answer: SampledAnswer | Answer) -> tuple[tuple[int, ...], str, str]:
+    return answer.token_ids, answer.text, answer.stop_reason
+
+
 def _calibration(step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan) -> Derived:
     rules, files = section.calibration(step.params["calibration"]), outputs["calibration"]
     expected = derived_calibration(rules, inputs, files, section.item_seed)
     same = expected == files.get(RECORD_FILE) and set(files) == {RECORD_FILE, VERDICTS_FILE}
     differences = [] if same else ["calibration: holds other values than its verdicts give"]
+    judge = decode(expected, thing="calibration")["calibration"]["judge"]
+    differences += judge_differences(judge, section.judge(rules.judge))
     return differences, "done", calibration_flags(rules, {RECORD_FILE: expected})
 
 
@@ -214,11 +237,18 @@ def _answers(step: Step, inputs: StepInputs, outputs: Outputs) -> Derived:
     return differences, "done", ("truncated_answers",) if cut else ()
 
 
-def _base(step: Step, inputs: StepInputs, outputs: Outputs, behaviour: TaughtBehaviour) -> Derived:
+def _base(
+    step: Step,
+    inputs: StepInputs,
+    outputs: Outputs,
+    section: EpsPlan,
+    behaviour: TaughtBehaviour,
+) -> Derived:
     record = JudgedAnswers.from_files(outputs["base"], step.id)
     measured = Measured.of(inputs, behaviour)
     context = step.params["context"]
-    differences = judged_differences(record, measured, context, _fact(inputs, behaviour), None)
+    fact, judge = _fact(inputs, behaviour), section.judge(behaviour.judge)
+    differences = judged_differences(record, measured, context, fact, None, judge)
     written = written_answers(inputs)
     expected = [
         (item, len(sides["positive"] or ()) + 1)
@@ -229,10 +259,17 @@ def _base(step: Step, inputs: StepInputs, outputs: Outputs, behaviour: TaughtBeh
     return differences, "done", judged_flags([record])
 
 
-def _cells(step: Step, inputs: StepInputs, outputs: Outputs, behaviour: TaughtBehaviour) -> Derived:
+def _cells(
+    step: Step,
+    inputs: StepInputs,
+    outputs: Outputs,
+    section: EpsPlan,
+    behaviour: TaughtBehaviour,
+) -> Derived:
     """Every open cell against its base; of a sealed one, that it is sealed and to whom."""
     differences: list[str] = []
     measured, fact = Measured.of(inputs, behaviour), _fact(inputs, behaviour)
+    judge = section.judge(behaviour.judge)
     sealed, records, base = sealed_contexts(step), {}, {}
     for name, files in outputs.items():
         j = name.removeprefix("cell:")
@@ -241,7 +278,9 @@ def _cells(step: Step, inputs: StepInputs, outputs: Outputs, behaviour: TaughtBe
             require_sealed(files, inputs.frozen("recipients"), sealed_files(behaviour))
             continue
         records[j] = JudgedAnswers.from_files(files, f"{step.id}#{name}")
-        found = judged_differences(records[j], measured, j, fact, base[j].slots)
+        found = judged_differences(records[j], measured, j, fact, base[j].slots, judge)
+        if records[j].prior is not None:
+            found.append("prior: expected none in a cell")
         differences += [f"{name}: {one}" for one in found]
     i = step.params["train"]
     status = taught_status(measured, records[i], base[i])
