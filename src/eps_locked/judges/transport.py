@@ -55,6 +55,7 @@ FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
 JITTER = 0.25  # a delay is shortened by up to this share, so that threads do not return as one
 LONGEST_RETRY_AFTER_S = 120.0  # a service that asks for more is asked again after this
+INTERRUPT_CHECK_S = 1.0
 GIVE_UP_AFTER = 10  # requests in a row that ran out of tries: the rest is not sent
 _BUSY = frozenset({429, 529})
 _PASSING = frozenset({408, 409, 425})  # below 500, and still worth another try
@@ -278,10 +279,15 @@ def ask_all(
     pool = ThreadPoolExecutor(max_workers=max_concurrency, thread_name_prefix="judge")
     try:
         futures = [pool.submit(ask, request) for request in requests]
-        wait(futures, return_when=FIRST_EXCEPTION)
-        failed = (one for one in futures if one.done() and not one.cancelled() and one.exception())
-        for one in failed:
-            one.result()
+        left = set(futures)
+        while left:
+            # Woken up now and then, for an interrupt that came just before the wait began.
+            done, left = wait(left, timeout=INTERRUPT_CHECK_S, return_when=FIRST_EXCEPTION)
+            if any(one.exception() for one in done):
+                break
+        for one in futures:
+            if one.done() and one.exception():
+                one.result()
         return tuple(one.result() for one in futures)
     except BaseException:
         stop.set()

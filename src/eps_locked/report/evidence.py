@@ -17,6 +17,7 @@ from eps_locked.domain.ledger import Entry, OpenBody
 from eps_locked.domain.manifest import Manifest
 from eps_locked.domain.steps import STEP_REF
 from eps_locked.errors import EvidenceError
+from eps_locked.lock.decisions import DECISION_PREFIX
 from eps_locked.lock.gate import read_authorization
 from eps_locked.lock.history import History
 from eps_locked.lock.ledger import ChainReader
@@ -42,30 +43,43 @@ class Session:
 class TensorArtifact:
     """One behaviour's tensor: the document, its exact bytes, and the step that wrote it.
 
-    ``base``: the base model's mean log-probability by eval context, from the headroom it read.
+    ``headroom``: the record of what the base model does by itself, which the step read.
     """
 
     step: str
     document: Mapping[str, Any]
-    base: Mapping[str, float]
+    headroom: Mapping[str, Any]
     data: bytes
     path: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """A step's finding that had to be decided by a signed amendment; ``decided_by`` is its number,
+    None where no later phase needed it."""
+
+    finding: str
+    step: str
+    phase: str
+    decided_by: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunEvidence:
-    """Everything the page needs, parsed."""
+    """Everything the page needs, parsed. ``contexts`` by behaviour, then by name."""
 
     audited: AuditedRun
     frozen: FrozenManifest
     history: History
     plan: Mapping[str, Any]
-    contexts: Mapping[str, Any]
+    contexts: Mapping[str, Mapping[str, Any]]
     split: Mapping[str, Any]
     sessions: tuple[Session, ...]
     amendments: tuple[Amendment, ...]
     entries: tuple[Entry, ...]
     tensors: tuple[TensorArtifact, ...]
+    calibrations: tuple[Mapping[str, Any], ...]
+    findings: tuple[Finding, ...]
     submissions: tuple[Mapping[str, Any], ...]
     looks: tuple[Mapping[str, Any], ...]
     recipients: str | None
@@ -83,6 +97,28 @@ class RunEvidence:
     def is_confirmatory(self, analysis: str) -> bool:
         """Whether the frozen plan promised the analysis."""
         return analysis in self.plan["analyses"]
+
+    @property
+    def stand_in_judges(self) -> tuple[str, ...]:
+        """Judges that say of themselves that their verdicts are not for publication."""
+        judges = [one.document["judge"] for one in self.tensors if "judge" in one.document]
+        judges += [one["calibration"]["judge"] for one in self.calibrations]
+        names = (str(judge["model"]) for judge in judges if judge["publishable"] is not True)
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def has_judges(self) -> bool:
+        return any("judge" in one.document for one in self.tensors)
+
+    @property
+    def publishable(self) -> bool:
+        """Whether plan, engine and every judge allow it."""
+        return self.audited.publishable and not self.stand_in_judges
+
+    def behaviour_plan(self, name: str) -> Mapping[str, Any]:
+        """One row as the plan writes it."""
+        rows: list[Mapping[str, Any]] = self.study["behaviours"]
+        return next(row for row in rows if row["name"] == name)
 
     @property
     def hours_word(self) -> str:
@@ -113,21 +149,31 @@ def gather(audited: AuditedRun) -> RunEvidence:
     entries = _entries(audited)
     split = _frozen_json(frozen, "split")
     plan = parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
+    names = [row["name"] for row in plan[plan["study"]]["behaviours"]]
+    amendments = verify_amendments(audited.run, history, frozen, signers)
     return RunEvidence(
         audited=audited,
         frozen=frozen,
         history=history,
         plan=plan,
-        contexts=_frozen_json(frozen, "contexts")["contexts"],
+        contexts={
+            name: _frozen_json(frozen, f"rows/{name}/contexts")["contexts"] for name in names
+        },
         split=split,
         sessions=_sessions(audited, entries, signers),
-        amendments=verify_amendments(audited.run, history, frozen, signers),
+        amendments=amendments,
         entries=entries,
         tensors=tuple(
             _tensor(audited, history, split, step.id)
             for step in history.terms.steps.values()
             if step.kind == "tensor"
         ),
+        calibrations=tuple(
+            decode(audited.artifact(step.id, "calibration")["record.json"], thing=step.id)
+            for step in history.terms.steps.values()
+            if step.kind == "calibration"
+        ),
+        findings=_findings(history, amendments),
         submissions=_submissions(entries, history),
         looks=_looks(audited, entries, history),
         recipients=_recipients(frozen, plan),
@@ -213,9 +259,24 @@ def _tensor(
     return TensorArtifact(
         step=step,
         document=document,
-        base=headroom["base_log_prob"],
+        headroom=headroom,
         data=data,
         path=f"runs/{audited.name}/artifacts/{digest}/tensor.json",
+    )
+
+
+def _findings(history: History, amendments: tuple[Amendment, ...]) -> tuple[Finding, ...]:
+    """Every finding that waited for a decision, and the first amendment that lists it."""
+    return tuple(
+        Finding(
+            finding=flag,
+            step=body.step,
+            phase=body.phase,
+            decided_by=next((one.number for one in amendments if flag in one.changes), None),
+        )
+        for body in history.done.values()
+        for flag in body.flags
+        if flag.startswith(DECISION_PREFIX)
     )
 
 

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal
 
 from eps_locked.report.html import Child, Html, join, scroller, tag
 from eps_locked.report.marks import (
-    ALL_MARKS,
     SEALED,
     Cell,
     Tensor,
     cell_marks,
-    interval,
     is_sealed,
+    is_taught,
+    legend_marks,
     letters,
     mark_counts,
-    percent,
-    signed,
-    typeset,
 )
+from eps_locked.report.measures import (
+    Measure,
+    measures_of,
+    primary_of,
+    rates_of,
+    second_of,
+)
+from eps_locked.report.notes import answers_of_cell
+from eps_locked.report.reasons import counted_reasons
 from eps_locked.report.tables import families, grid
+from eps_locked.report.units import RATE, Unit, for_page, percent, unit_of
 
 CELLS_FILE = "cells.csv"
 Colour = tuple[int, int, int]
@@ -42,14 +50,13 @@ _DARK: Colour = (0, 0, 0)
 _LIGHT: Colour = (255, 255, 255)
 
 
-def heat_map(tensor: Tensor, *, second: bool, caption: Child, after: str) -> Html:
-    """The table. ``second`` shows the reading after the base's answer instead of the primary.
+def heat_map(tensor: Tensor, measure: Measure, *, caption: Child, after: str) -> Html:
+    """The table of one measure of a row.
 
     Every cell can be reached by the Tab key; a link before them, seen when it is reached itself,
     leads past them to the element ``after``.
     """
-    key = "g_base_answer" if second else "g"
-    scale = colour_scale(tensor)
+    scale = colour_scale(tensor, measure.unit)
     cells = grid(tensor)
     by_family = families(tensor, "eval")
     names = [name for group in by_family.values() for name in group]
@@ -70,7 +77,7 @@ def heat_map(tensor: Tensor, *, second: bool, caption: Child, after: str) -> Htm
                     "tr",
                     tag("th", _breakable(row), scope="row"),
                     [
-                        _cell(tensor, cells[row, name], key, scale, first=name in starts)
+                        _cell(tensor, cells[row, name], measure, scale, first=name in starts)
                         for name in names
                     ],
                 )
@@ -100,7 +107,7 @@ def heat_map(tensor: Tensor, *, second: bool, caption: Child, after: str) -> Htm
                 class_="heat",
                 data_csv=CELLS_FILE,
                 data_where_behaviour=tensor["behaviour"],
-                data_value=key,
+                data_value=measure.column,
             )
         ),
     )
@@ -108,37 +115,23 @@ def heat_map(tensor: Tensor, *, second: bool, caption: Child, after: str) -> Htm
 
 def legend(tensor: Tensor) -> Html:
     """Colour bar and the words for every letter, those that occur with their number of cells."""
-    scale, counts = colour_scale(tensor), mark_counts(tensor)
-    steps = [number / 4 for number in range(-4, 5)]
-    bar = tag(
-        "div",
-        [
-            tag(
-                "span",
-                typeset(step * scale),
-                style=_style(step * scale, scale),
-            )
-            for step in steps
-        ],
-        class_="bar",
-        aria_label=f"colours from {signed(-scale)} to {signed(scale)} {tensor['unit']}",
-        role="img",
-    )
+    unit, counts = unit_of(tensor), mark_counts(tensor)
+    scale = colour_scale(tensor, unit)
     entries = [
         tag(
             "li",
             tag("b", mark.letter, class_="letter"),
-            tag("span", tag("b", mark.name), f" ({counts[mark.letter]}): {mark.meaning}"),
+            tag("span", tag("b", mark.name), f" ({counts[mark.letter]}): {mark.said(tensor)}"),
             class_=None if counts[mark.letter] else "none",
         )
-        for mark in ALL_MARKS
+        for mark in legend_marks(tensor)
     ]
-    out = tag("span", "(+1.2)", class_="swatch out")
+    out = tag("span", f"({unit.short(scale / 4)})", class_="swatch out")
     sealed = tag("span", SEALED, class_="swatch sealed")
     return tag(
         "div",
-        tag("p", tag("b", f"Colour, {tensor['unit']}"), class_="small"),
-        bar,
+        tag("p", tag("b", f"Colour, {unit.words}"), class_="small"),
+        colour_bar(tensor, unit),
         tag(
             "p",
             out,
@@ -153,10 +146,32 @@ def legend(tensor: Tensor) -> Html:
     )
 
 
-def colour_scale(tensor: Tensor) -> float:
-    """The value, in either reading, at which the palette ends; the same for both heat maps."""
-    values = (c.get(key) for c in tensor["cells"] for key in ("g", "g_base_answer"))
-    return max([0.1, *(abs(float(value)) for value in values if value is not None)])
+def colour_bar(tensor: Tensor, unit: Unit) -> Html:
+    """The palette with its numbers, for all maps of this row in this unit."""
+    scale = colour_scale(tensor, unit)
+    steps = [number / 4 for number in range(-4, 5)]
+    ends = f"colours from {unit.short(-scale)} to {unit.short(scale)} {unit.words}"
+    return tag(
+        "div",
+        [
+            tag(
+                "span",
+                for_page(unit.short(step * scale)),
+                style=_style(step * scale, scale),
+            )
+            for step in steps
+        ],
+        class_="bar",
+        aria_label=ends,
+        role="img",
+    )
+
+
+def colour_scale(tensor: Tensor, unit: Unit) -> float:
+    """The value, in any measure of this unit, at which the palette ends; one for all their maps."""
+    measures = [one for one in measures_of(tensor) if one.unit == unit]
+    values = (one.of(cell) for cell in tensor["cells"] for one in measures)
+    return max([0.1, *(abs(value) for value in values if value is not None)])
 
 
 def colour(value: float, scale: float) -> Colour:
@@ -182,40 +197,109 @@ def contrast(one: Colour, two: Colour) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def hover(tensor: Tensor, cell: Cell) -> str:
-    """All of a cell in words, one thing a line."""
-    marks = [f"{mark.letter}  {mark.name}: {mark.meaning}" for mark in cell_marks(cell)]
-    place = f"families {cell['train_family']} → {cell['eval_family']}; split {cell['split']}"
+def hover(tensor: Tensor, cell: Cell, measure: Measure) -> str:
+    """A cell in words, one thing a line: all of it for G, what differs for another measure."""
+    head, place = f"{cell['train']} → {cell['eval']}", _place(cell)
+    marks = [f"{mark.letter}  {mark.name}: {mark.said(tensor)}" for mark in cell_marks(cell)]
     if is_sealed(cell):
-        return "\n".join([f"{cell['train']} → {cell['eval']}", SEALED, place, *marks])
-    level = percent(tensor["intervals"]["confidence_level"])
-    seeds = ", ".join(f"{one['seed']}: {signed(one['g'], 2)}" for one in cell["by_seed"])
-    cut = f", {cell['n_truncated']} left out: cut short" if cell["n_truncated"] else ""
-    lines = [
-        f"{cell['train']} → {cell['eval']}",
-        f"G {signed(cell['g'], 2)} {tensor['unit']}, {level} interval "
-        f"{interval(cell['low'], cell['high'], 2)}"
-        if cell["g"] is not None
-        else "no value: too few answers ended by themselves",
-        f"n = {cell['n']} ({cell['n_items']} questions x {cell['n_seeds']} seeds{cut}); "
-        f"by seed {seeds}",
-        f"log-probability: base {signed(cell['base_log_prob'], 2)}, "
-        f"trained {signed(cell['trained_log_prob'], 2)}",
-        f"second reading {signed(cell['g_base_answer'], 2)} "
-        f"{interval(cell['low_base_answer'], cell['high_base_answer'], 2)}".rstrip(),
-        f"answers with the marker {cell['emission_rate'] * 100:.0f} %",
-        place,
-        "scored" if cell["scored"] else "not scored",
-        *marks,
-    ]
+        return "\n".join([head, SEALED, place, *marks])
+    if measure.path == primary_of(tensor).path or not is_taught(tensor):
+        lines = [*_value_lines(tensor, cell), place]
+    else:
+        lines = _measure_lines(tensor, cell, measure)
+    lines = [head, *lines, "scored" if cell["scored"] else "not scored", *marks]
     if cell["alias_of"] is not None:
         lines.append(f"same tokens as {cell['alias_of']}")
     return "\n".join(lines)
 
 
-def _cell(tensor: Tensor, cell: Cell, key: str, scale: float, *, first: bool) -> Html:
+def _place(cell: Cell) -> str:
+    return f"families {cell['train_family']} → {cell['eval_family']}; split {cell['split']}"
+
+
+def _value_lines(tensor: Tensor, cell: Cell) -> list[str]:
+    """G with its interval and its n, what it is the difference of, and the other readings."""
+    unit = unit_of(tensor)
+    seeds = ", ".join(f"{one['seed']}: {unit.change(one['g'])}" for one in cell["by_seed"])
+    lines = [_with_interval(tensor, cell, primary_of(tensor), "G "), _n_line(tensor, cell, seeds)]
+    if tensor["primary_reading"] != "judged":
+        lines += _slot_lines(tensor, cell)
+    if is_taught(tensor):
+        lines += _judged_lines(tensor, cell)
+    return lines
+
+
+def _with_interval(tensor: Tensor, cell: Cell, measure: Measure, name: str) -> str:
+    value = measure.of(cell)
+    if value is None:
+        if measure.unit == RATE:
+            return f"{name}no value: too few questions with a scored answer".strip()
+        return f"{name.replace('G ', '')}no value: too few answers ended by themselves".strip()
+    level = percent(tensor["intervals"]["confidence_level"])
+    return (
+        f"{name}{measure.unit.change(value)} {measure.unit.words}, {level} interval "
+        f"{measure.unit.ends(*measure.ends(cell))}"
+    )
+
+
+def _n_line(tensor: Tensor, cell: Cell, seeds: str) -> str:
+    n, words = answers_of_cell(tensor)
+    if not is_taught(tensor):
+        cut = f", {cell['n_truncated']} left out: cut short" if cell["n_truncated"] else ""
+        return f"n = {cell['n']} ({words}{cut}); by seed {seeds}"
+    if tensor["primary_reading"] != "judged":
+        return f"n = {n} ({words}), {cell['n']} of them judged; by seed {seeds}"
+    return f"n = {cell['n']} of {n} answers ({words}); by seed {seeds}"
+
+
+def _slot_lines(tensor: Tensor, cell: Cell) -> list[str]:
+    unit, second = unit_of(tensor), second_of(tensor)
+    assert second is not None
+    what, base, trained = "log-probability", cell["base_log_prob"], cell["trained_log_prob"]
+    emitted = "answers with the marker"
+    if is_taught(tensor):
+        what, emitted = "log-probability per token", "answers that state the value"
+        base, trained = cell["base_per_token"], cell["trained_per_token"]
+    ends = unit.ends(*second.ends(cell))
+    lines = [
+        f"{what}: base {unit.level(base)}, trained {unit.level(trained)}",
+        f"second reading {unit.change(second.of(cell))} {ends}".rstrip(),
+        f"{emitted} {cell['emission_rate'] * 100:.0f} %",
+    ]
+    if is_taught(tensor):
+        places = ", ".join(f"{name} {count}" for name, count in cell["framings"].items())
+        lines.append(f"read at: {places}")
+    return lines
+
+
+def _judged_lines(tensor: Tensor, cell: Cell) -> list[str]:
+    lines = []
+    for measure in rates_of(tensor):
+        base, trained = (_level(measure, cell, side) for side in ("base", "trained"))
+        change = measure.unit.change(measure.of(cell))
+        lines.append(f"{measure.name}: base {base}, trained {trained}, change {change}")
+    if any(cell["unscored"].values()):
+        lines.append(f"without an outcome: {counted_reasons(cell['unscored'])}")
+    return lines
+
+
+def _measure_lines(tensor: Tensor, cell: Cell, measure: Measure) -> list[str]:
+    lines = [_with_interval(tensor, cell, measure, f"{measure.name}: ")]
+    if measure.kind == "rate":
+        sides = (f"{side} {_level(measure, cell, side)}" for side in ("base", "trained"))
+        lines.append(", ".join(sides))
+    return lines
+
+
+def _level(measure: Measure, cell: Cell, side: Literal["base", "trained"]) -> str:
+    value, low, high = measure.level(cell, side)
+    return f"{measure.unit.level(value)} {measure.unit.ends(low, high)}".rstrip()
+
+
+def _cell(tensor: Tensor, cell: Cell, measure: Measure, scale: float, *, first: bool) -> Html:
     sealed = is_sealed(cell)
-    value = typeset(cell.get(key))
+    number = measure.of(cell)
+    value = "–" if number is None else for_page(measure.unit.short(number))
     kinds = [
         "first" if first else "",
         SEALED if sealed else "" if cell["scored"] else "out",
@@ -226,8 +310,8 @@ def _cell(tensor: Tensor, cell: Cell, key: str, scale: float, *, first: bool) ->
         tag("span", SEALED if sealed else value if cell["scored"] else f"({value})"),
         tag("i", letters(cell)),
         class_=" ".join(filter(None, kinds)) or None,
-        style=None if sealed else _style(cell[key], scale),
-        title=hover(tensor, cell),
+        style=None if sealed else _style(number, scale),
+        title=hover(tensor, cell, measure),
         tabindex=0,
     )
 

@@ -33,8 +33,8 @@ from eps_locked.report.sheets import (
     with_interval,
     words,
 )
-from eps_locked.stats.multiplicity import holm
 from eps_locked.report.units import percent
+from eps_locked.stats.multiplicity import holm
 
 Look = Mapping[str, Any]
 Submission = Mapping[str, Any]

@@ -147,9 +147,7 @@ _NO_VALUES = frozenset(
         *("n_seeds", "n_items", "prefix_tokens", "alias_of", "realised_strength", "by_seed"),
     }
 )
-_NO_VALUES_BY_SEED = frozenset(
-    {"seed", "stop", "stop_step", "realised_strength", "implant_failed"}
-)
+_NO_VALUES_BY_SEED = frozenset({"seed", "stop", "stop_step", "realised_strength", "implant_failed"})
 # Flags that are not read off the cell's own answers.
 _NOT_TELLING = frozenset({SEALED, "implant_failed", "alias", "band_unreachable"})
 ALL_MARKS = (*SPLIT_MARKS.values(), *FLAG_MARKS.values())

@@ -6,6 +6,7 @@ the same evidence gives the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.resources import files as package_files
 from typing import Any
 
@@ -13,18 +14,24 @@ from eps_locked.audit.checks import AuditedRun
 from eps_locked.canonical import encode
 from eps_locked.domain.ledger import Entry
 from eps_locked.errors import EvidenceError
-from eps_locked.report.evidence import RunEvidence, gather
+from eps_locked.report.evidence import RunEvidence, TensorArtifact, gather
 from eps_locked.report.html import Html, join, section, tag
+from eps_locked.report.judges import judge_sheets, judges_section
 from eps_locked.report.looks import look_sections, look_sheets, looks_in_short
+from eps_locked.report.marks import is_taught
+from eps_locked.report.measures import second_of
+from eps_locked.report.overview import overview_section, overview_sheet
 from eps_locked.report.results import detail_sections, result_sheets, transfer_section
 from eps_locked.report.score_rows import Scores
 from eps_locked.report.score_sections import score_anchors, score_sections
 from eps_locked.report.score_sheets import score_sheets
+from eps_locked.report.secondary import secondary_section, secondary_sheets
 from eps_locked.report.sections import (
     check_yourself,
     checks,
     custody,
     deviations,
+    publication_notice,
     run_sheets,
     this_run,
     verdict,
@@ -79,21 +86,28 @@ def require_promised(evidence: RunEvidence, scores: Scores | None) -> None:
 def all_sheets(evidence: RunEvidence, scores: Scores | None) -> dict[str, Sheet]:
     """Every table of the page but the heat maps; a table without a row is not written."""
     sheets = {
-        **run_sheets(evidence),
-        **result_sheets(evidence.tensors),
+        **_evidence_sheets(evidence),
         **score_sheets(scores),
         **look_sheets(evidence.looks, evidence.submissions),
     }
     return {name: sheet for name, sheet in sheets.items() if sheet.rows}
 
 
+def _evidence_sheets(evidence: RunEvidence) -> dict[str, Sheet]:
+    """The tables that need no score."""
+    return {
+        **run_sheets(evidence),
+        "rows": overview_sheet(evidence.tensors),
+        **result_sheets(evidence.tensors),
+        **judge_sheets(evidence),
+        **secondary_sheets(evidence.tensors),
+    }
+
+
 def page(evidence: RunEvidence, scores: Scores | None = None) -> bytes:
     """``index.html``."""
     manifest = evidence.manifest
-    sheets = {
-        **run_sheets(evidence),
-        **result_sheets(evidence.tensors),
-    }
+    sheets = _evidence_sheets(evidence)
     style = package_files("eps_locked.report").joinpath("page.css").read_text("utf-8")
     head = tag(
         "head",
@@ -112,17 +126,26 @@ def page(evidence: RunEvidence, scores: Scores | None = None) -> bytes:
             "header",
             tag("p", f"Report of a locked run: {manifest.name}", class_="kicker"),
             tag("h1", manifest.title),
+            publication_notice(evidence),
         ),
         _contents(evidence, scores),
         tag(
             "main",
-            deviations(evidence),
+            deviations(evidence, sheets["decisions"]),
             verdict(evidence, looks_in_short(evidence.looks, evidence.submissions)),
+            overview_section(evidence, sheets),
             [transfer_section(evidence, one, number) for number, one in numbered],
             score_sections(scores),
             look_sections(evidence.looks, evidence.submissions),
             custody(evidence),
-            [detail_sections(evidence, one, sheets, number) for number, one in numbered],
+            judges_section(evidence, sheets),
+            [
+                join(
+                    detail_sections(evidence, one, sheets, number),
+                    secondary_section(evidence, one, sheets, number),
+                )
+                for number, one in numbered
+            ],
             this_run(evidence, sheets),
             checks(sheets["checks"]),
             check_yourself(evidence),
@@ -136,31 +159,39 @@ def page(evidence: RunEvidence, scores: Scores | None = None) -> bytes:
 
 
 def context_rows(evidence: RunEvidence) -> list[Row]:
-    """Every frozen context with its roles; the base value by behaviour where it is evaluated."""
-    slots = evidence.study["slots"]
-    base = {
-        (one.document["behaviour"], row["eval"]): row["base_log_prob"]
-        for one in evidence.tensors
-        for row in base_rows(one.document, one.base)
-    }
+    """Every frozen context of every row with its roles, and the base value where it is evaluated.
+
+    A row fills some slots with contexts of its own and asks its own questions, so that neither
+    lengths nor words need be those of another row.
+    """
     rows: list[Row] = []
-    for name, context in evidence.contexts.items():
-        roles = [
-            role for role in ("train", "eval", "held_out", "negative_panel") if name in slots[role]
-        ]
-        names = [one.document["behaviour"] for one in evidence.tensors]
-        rows.append(
+    for one in evidence.tensors:
+        tensor, name = one.document, one.document["behaviour"]
+        base = {row["eval"]: row["base_value"] for row in base_rows(tensor, one.headroom)}
+        panel = evidence.study["slots"]["negative_panel"]
+        if evidence.behaviour_plan(name).get("negatives") == "none":
+            panel = []
+        roles = {
+            "train": tensor["train"],
+            "eval": tensor["eval"],
+            "held_out": tensor["held_out"],
+            "negative_panel": panel,
+        }
+        rows += [
             {
-                "context": name,
-                "family": context["family"],
-                "roles": " ".join(roles),
-                "alias_of": context["alias_of"],
-                "prefix_tokens": context["prefix_tokens"],
-                "longest_prompt_tokens": context["longest_prompt_tokens"],
-                "rendered": context["rendered"],
-                **{f"base_log_prob_{one}": base.get((one, name)) for one in names},
+                "behaviour": name,
+                "context": context,
+                "family": about["family"],
+                "roles": " ".join(role for role, names in roles.items() if context in names),
+                "alias_of": about["alias_of"],
+                "prefix_tokens": about["prefix_tokens"],
+                "longest_prompt_tokens": about["longest_prompt_tokens"],
+                "rendered": about["rendered"],
+                "unit": tensor["unit"],
+                "base_value": base.get(context),
             }
-        )
+            for context, about in evidence.contexts[name].items()
+        ]
     return rows
 
 
@@ -197,33 +228,50 @@ def _tensor_names(evidence: RunEvidence) -> list[str]:
 
 
 def _contents(evidence: RunEvidence, scores: Scores | None) -> Html:
+    """Links to every section; with several rows, a line for each of them."""
     several = len(evidence.tensors) > 1
-    names = [
-        (number, f" of {one.document['behaviour']}" if several else "")
-        for number, one in enumerate(evidence.tensors, start=1)
-    ]
-    links = [("verdict", "Evidence")]
-    links += [(f"tensor-{number}", f"Transfer{name}") for number, name in names]
-    links += score_anchors(scores)
-    links += [("looks", "Final test"), ("custody", "Custody")]
-    for number, name in names:
-        links += [
-            (f"contexts-{number}", f"By context{name}"),
-            (f"second-{number}", f"Second reading{name}"),
-        ]
-    links += [("run", "This run"), ("checks", "Checks"), ("yourself", "Check it yourself")]
-    links += [("files", "Tables")]
+    lines = [_row_links(one, number) for number, one in enumerate(evidence.tensors, start=1)]
+    head = [("verdict", "Evidence"), ("rows", "Rows")]
+    rest = [*score_anchors(scores), ("looks", "Final test"), ("custody", "Custody")]
+    if evidence.has_judges:
+        rest.append(("judges", "Judges"))
+    rest += [("run", "This run"), ("checks", "Checks"), ("yourself", "Check it yourself")]
+    rest.append(("files", "Tables"))
+    if not several:
+        return _nav([(None, [*head, *lines[0][:1], *rest[:-4], *lines[0][1:], *rest[-4:]])])
+    names = [one.document["behaviour"] for one in evidence.tensors]
+    return _nav([(None, head), *zip(names, lines, strict=True), (None, rest)])
+
+
+def _row_links(artifact: TensorArtifact, number: int) -> list[tuple[str, str]]:
+    tensor = artifact.document
+    links = [(f"tensor-{number}", "Transfer"), (f"contexts-{number}", "By context")]
+    if second_of(tensor) is not None:
+        links.append((f"second-{number}", "Second reading"))
+    if is_taught(tensor):
+        links.append((f"secondary-{number}", "Secondary measures"))
+    return links
+
+
+def _nav(lines: Iterable[tuple[str | None, list[tuple[str, str]]]]) -> Html:
     return tag(
         "nav",
-        tag("ul", [tag("li", tag("a", text, href=f"#{anchor}")) for anchor, text in links]),
+        [
+            tag(
+                "ul",
+                tag("li", tag("b", name)) if name else None,
+                [tag("li", tag("a", text, href=f"#{anchor}")) for anchor, text in links],
+            )
+            for name, links in lines
+        ],
         aria_label="Contents",
     )
 
 
 def _files_section(evidence: RunEvidence, scores: Scores | None) -> Html:
     names = {
-        "cells.csv": "every cell, flat",
-        "contexts.csv": "every context with its roles and token counts",
+        "cells.csv": "every cell, flat; rates as shares from 0 to 1",
+        "contexts.csv": "every context of every row with its roles and token counts",
         "ledger.csv": "one line an entry",
         **{sheet.file: sheet.what for sheet in all_sheets(evidence, scores).values()},
         **({} if scores is None else {"scores.json": "the open score document"}),

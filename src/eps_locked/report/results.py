@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from eps_locked.report.evidence import RunEvidence, TensorArtifact
 from eps_locked.report.heatmap import heat_map, legend
 from eps_locked.report.html import Child, Html, join, section, tag
-from eps_locked.report.marks import SEALED, Tensor, notes
-from eps_locked.report.sections import label, source_line
+from eps_locked.report.marks import SEALED, Tensor, is_taught
+from eps_locked.report.measures import primary_of, second_of, shown_words, slice_words
+from eps_locked.report.notes import notes
+from eps_locked.report.sections import decided_words, label, source_line
 from eps_locked.report.sheets import (
     Column,
     Row,
     Sheet,
+    change,
     count,
-    figure,
+    level,
     number,
     sheet_table,
     words,
 )
 from eps_locked.report.tables import alias_rows, base_rows, means, training_rows
+from eps_locked.report.units import unit_named, unit_of
 
 # Analyses this page adds to what the plan can promise. Named, so that the label is computed.
 _MEANS, _NULL = "breadth-means", "same-cell-null"
@@ -33,11 +38,11 @@ def transfer_section(evidence: RunEvidence, artifact: TensorArtifact, number: in
         f"Transfer of “{tensor['behaviour']}”",
         heat_map(
             tensor,
-            second=False,
+            primary_of(tensor),
             after=f"after-tensor-{number}",
             caption=join(
                 label(evidence, "tensor"),
-                f" G, {tensor['unit']}, after each model's own answer (primary reading)",
+                f" G, {unit_of(tensor).words}: {primary_of(tensor).caption} (primary reading)",
             ),
         ),
         tag("div", legend(tensor), id=f"after-tensor-{number}"),
@@ -53,7 +58,6 @@ def detail_sections(
     tensor = artifact.document
     name = tensor["behaviour"]
     promised = label(evidence, "tensor")
-    second = "the base model's answer"
     return join(
         section(
             f"contexts-{number}",
@@ -62,29 +66,38 @@ def detail_sections(
                 "div",
                 _means(evidence, tensor, sheets["breadth"], "train"),
                 _means(evidence, tensor, sheets["breadth"], "eval"),
-                _training(tensor, sheets["training"], promised),
-                _base(tensor, sheets["headroom"], promised),
+                _training(evidence, tensor, sheets["training"], promised),
+                _base(evidence, artifact, sheets["headroom"], promised),
                 class_="columns",
             ),
         ),
-        section(
-            f"second-{number}",
-            f"Second reading of “{name}”",
-            tag(
-                "p",
-                f"The same marker slot, but after {second} for both models: what the weights do "
-                "to the marker when the words before it stay the same. Colours as above; marks "
-                "and parentheses are those of the primary reading.",
-            ),
-            heat_map(
-                tensor,
-                second=True,
-                after=f"after-second-{number}",
-                caption=join(promised, f" G, {tensor['unit']}, after {second}"),
-            ),
-            tag("p", id=f"after-second-{number}"),
-        ),
+        _second(tensor, promised, number),
         _aliases(evidence, tensor, sheets["same-cell-null"], number),
+    )
+
+
+def _second(tensor: Tensor, promised: Html, number: int) -> Html | None:
+    """The reading after the base model's answer, in rows that have one."""
+    measure = second_of(tensor)
+    if measure is None:
+        return None
+    what = "taught value" if is_taught(tensor) else "marker"
+    return section(
+        f"second-{number}",
+        f"Second reading of “{tensor['behaviour']}”",
+        tag(
+            "p",
+            f"The same {what} slot, but after the base model's answer for both models: what the "
+            f"weights do to the {what} when the words before it stay the same. Colours as above; "
+            "marks and parentheses are those of the primary reading.",
+        ),
+        heat_map(
+            tensor,
+            measure,
+            after=f"after-second-{number}",
+            caption=join(promised, f" G, {measure.unit.words}: {measure.caption}"),
+        ),
+        tag("p", id=f"after-second-{number}"),
     )
 
 
@@ -97,9 +110,9 @@ def result_sheets(tensors: Iterable[TensorArtifact]) -> dict[str, Sheet]:
             what="Mean G by train and by eval context",
             columns=(
                 words("context", "context"),
-                number("mean G, all", "mean_all", sign=True),
+                change("mean G, all", "mean_all"),
                 count("n", "n_all"),
-                number("mean G, scored", "mean_scored", sign=True),
+                change("mean G, scored", "mean_scored"),
                 count("n", "n_scored"),
             ),
             rows=_rows(tensors, lambda one: [*_mean_rows(one, "train"), *_mean_rows(one, "eval")]),
@@ -111,9 +124,9 @@ def result_sheets(tensors: Iterable[TensorArtifact]) -> dict[str, Sheet]:
                 words("context", "train"),
                 count("seed", "seed"),
                 count("stop step", "stop_step"),
-                number("strength", "realised_strength", sign=True),
-                words("band", "band"),
-                number("diagonal G", "diagonal_g", sign=True),
+                change("strength", "realised_strength"),
+                words("stopped", "band", aside=True),
+                change("diagonal G", "diagonal_g"),
                 words("implant", "implant"),
             ),
             rows=_rows(tensors, lambda one: training_rows(one.document)),
@@ -124,11 +137,13 @@ def result_sheets(tensors: Iterable[TensorArtifact]) -> dict[str, Sheet]:
             columns=(
                 words("context", "eval"),
                 words("family", "family"),
-                number("base log-prob", "base_log_prob", sign=True),
+                level("base value", "base_value"),
+                number("prior, nats per token", "prior", sign=True),
+                words("without an outcome", "without_outcome", wide=True),
                 count("prefix tokens", "prefix_tokens"),
                 Column(head="role", keys=("held_out", "alias_of"), show=_role),
             ),
-            rows=_rows(tensors, lambda one: base_rows(one.document, one.base)),
+            rows=_rows(tensors, lambda one: base_rows(one.document, one.headroom)),
         ),
         "same-cell-null": Sheet(
             file="same-cell-null.csv",
@@ -139,7 +154,12 @@ def result_sheets(tensors: Iterable[TensorArtifact]) -> dict[str, Sheet]:
                 words("twin", "twin"),
                 _or_sealed("G alias", "g_alias", "alias"),
                 _or_sealed("G twin", "g_twin", "twin"),
-                number("difference", "difference", 3, sign=True),
+                Column(
+                    head="difference",
+                    keys=("difference",),
+                    show=lambda row: unit_named(row["unit"]).table_change(row["difference"], 1),
+                    kind="num",
+                ),
             ),
             rows=_rows(tensors, lambda one: alias_rows(one.document)),
         ),
@@ -157,6 +177,7 @@ def _rows(
 def _mean_rows(artifact: TensorArtifact, side: str) -> list[Row]:
     return [
         {
+            "unit": artifact.document["unit"],
             "side": side,
             "context": one.context,
             "family": one.family,
@@ -178,7 +199,9 @@ def _role(row: Row) -> Child:
 
 def _or_sealed(head: str, key: str, side: str) -> Column:
     def show(row: Row) -> Child:
-        return SEALED if side in row["sealed"].split() else figure(row[key], 3, sign=True)
+        if side in row["sealed"].split():
+            return SEALED
+        return unit_named(row["unit"]).table_change(row[key], 1)
 
     return Column(head=head, keys=(key,), show=show, kind="num")
 
@@ -194,7 +217,9 @@ def _means(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, side: str) -> Ht
     missing += f" {n_sealed} sealed ones are in neither." if n_sealed else ""
     return tag(
         "div",
-        sheet_table(shown, join(label(evidence, _MEANS), f" Mean G per {what}")),
+        sheet_table(
+            shown, join(label(evidence, _MEANS), f" Mean G ({unit_of(tensor).words}) per {what}")
+        ),
         tag(
             "p",
             "Plain means over off-diagonal cells, aliases left out, of this page's making. Scored "
@@ -204,35 +229,90 @@ def _means(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, side: str) -> Ht
     )
 
 
-def _training(tensor: Tensor, sheet: Sheet, promised: Html) -> Html:
+def _training(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, promised: Html) -> Html:
     return tag(
         "div",
         sheet_table(
             sheet.where(behaviour=tensor["behaviour"]), join(promised, " Training, per seed")
         ),
-        tag(
-            "p",
-            f"Strength is what training saw at its own slots when it stopped, in "
-            f"{tensor['unit']}; the diagonal is measured afterwards on other questions.",
-            class_="small",
-        ),
+        tag("p", _training_words(evidence, tensor), class_="small"),
     )
 
 
-def _base(tensor: Tensor, sheet: Sheet, promised: Html) -> Html:
+def _training_words(evidence: RunEvidence, tensor: Tensor) -> str:
+    plan, unit = evidence.behaviour_plan(tensor["behaviour"]), unit_of(tensor)
+    if not is_taught(tensor):
+        return (
+            "Strength is what training saw at its own slots when it stopped, in "
+            f"{unit.words}; the diagonal is measured afterwards on other questions."
+        )
+    slice_ = tensor["implant_slice"]
+    about = slice_words(tensor, slice_)
+    asked = plan["thresholds"]["implant"]
+    return (
+        f"Strength is the gain over the base in the adapter's own context, over the questions of "
+        f"slice “{slice_}”{f' ({about})' if about else ''}: the manipulation check. The plan asks "
+        f"for {unit.size(asked)} or more; with less, the implant has failed."
+    )
+
+
+def _base(evidence: RunEvidence, artifact: TensorArtifact, sheet: Sheet, promised: Html) -> Html:
+    tensor = artifact.document
+    shown = sheet.where(behaviour=tensor["behaviour"])
+    shown = replace(shown, columns=tuple(c for c in shown.columns if not _is_idle(c, shown.rows)))
     return tag(
         "div",
-        sheet_table(
-            sheet.where(behaviour=tensor["behaviour"]),
-            join(promised, " Headroom: the base model's own value"),
-        ),
-        tag(
-            "p",
-            "Mean log-probability of the marker before any training, over the answers that ended "
-            "by themselves. 0 is certainty: a base near it leaves no room for transfer to show.",
-            class_="small",
-        ),
+        sheet_table(shown, join(promised, " Headroom: the base model's own value")),
+        tag("p", _base_words(tensor), class_="small"),
+        _saturation(evidence, artifact) if is_taught(tensor) else None,
     )
+
+
+def _is_idle(column: Column, rows: Iterable[Row]) -> bool:
+    """Whether a column about taught rows has nothing to say in this one."""
+    return column.keys in (("prior",), ("without_outcome",)) and column.is_empty(list(rows))
+
+
+def _base_words(tensor: Tensor) -> str:
+    if not is_taught(tensor):
+        return (
+            "Mean log-probability of the marker before any training, over the answers that ended "
+            "by themselves. 0 is certainty: a base near it leaves no room for transfer to show."
+        )
+    prior = (
+        " Prior: mean log-probability of the written answers that show the behaviour, per token, "
+        "under the base model."
+    )
+    if tensor["primary_reading"] == "judged":
+        return (
+            f"Before any training: {shown_words(tensor)}, slice “{tensor['primary_slice']}”. A "
+            f"base near 100 % leaves no room for transfer to show.{prior}"
+        )
+    return (
+        "Mean log-probability per token of the taught value before any training, where the base "
+        "model's answer comes to it. 0 is certainty: a base near it leaves no room for transfer "
+        f"to show.{prior}"
+    )
+
+
+def _saturation(evidence: RunEvidence, artifact: TensorArtifact) -> Html:
+    """Whether the base left room for the row, and who decided to go on if it did not."""
+    tensor, headroom = artifact.document, artifact.headroom
+    unit, mean = unit_of(tensor), headroom["mean_source_value"]
+    limit = unit.table_level(headroom["saturated_from"])
+    name = tensor["behaviour"]
+    finding: str | None = f"base_unscored:{name}"
+    if mean is None:
+        text = "In no train context could the base model be scored"
+    else:
+        finding = f"base_saturated:{name}" if headroom["saturated"] else None
+        state = "Saturated" if finding else "Not saturated"
+        text = (
+            f"{state}: mean base value over the train contexts {unit.table_level(mean)}, the plan "
+            f"calls the row saturated from {limit} on"
+        )
+    decided = f"; {decided_words(evidence, finding)}" if finding else ""
+    return tag("p", f"{text}{decided}.", class_="notice" if finding else "small")
 
 
 def _aliases(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, number: int) -> Html | None:
@@ -250,6 +330,6 @@ def _aliases(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, number: int) -
         ),
         sheet_table(
             shown,
-            join(label(evidence, _NULL), f" One cell measured twice, {tensor['unit']}"),
+            join(label(evidence, _NULL), f" One cell measured twice, {unit_of(tensor).words}"),
         ),
     )

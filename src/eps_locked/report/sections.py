@@ -10,7 +10,9 @@ from eps_locked.canonical import short
 from eps_locked.domain.authorization import Amendment
 from eps_locked.domain.clock import format_time
 from eps_locked.domain.plan import MS_PER_HOUR
+from eps_locked.lock.decisions import DECISION_PREFIX
 from eps_locked.lock.signatures import AMENDMENT_NAMESPACE, AUTHORIZATION_NAMESPACE
+from eps_locked.report.absent import listed
 from eps_locked.report.evidence import RunEvidence, TensorArtifact
 from eps_locked.report.html import Html, code, join, pairs, section, tag
 from eps_locked.report.sheets import Row, Sheet, count, number, sheet_table, words
@@ -22,11 +24,48 @@ _SEEN = {
 }
 
 
-def deviations(evidence: RunEvidence) -> Html | None:
-    """Amendments, and phases that their own author authorized; None where there is neither."""
+# What a finding says, by the middle part of its flag.
+_FINDINGS = {
+    "base_saturated": "the base model already shows the behaviour of row “{}” where it trains",
+    "base_unscored": "the base model could be scored in no train context of row “{}”",
+    "judge_kappa": "the judge agrees with the people of labelled set “{}” less than the plan asks",
+}
+
+
+def publication_notice(evidence: RunEvidence) -> Html | None:
+    """Said above everything else, where the numbers are not to be published."""
+    if evidence.publishable:
+        return None
+    reasons = (
+        ("plan", not evidence.manifest.publication),
+        ("engine", any(s.body.engine.get("publishable") is not True for s in evidence.sessions)),
+        ("judge", bool(evidence.stand_in_judges)),
+    )
+    by = listed([name for name, found in reasons if found])
+    return tag(
+        "p",
+        tag("b", "Not for publication"),
+        f" by its {by}; see " if by else "; see ",
+        tag("a", "Evidence", href="#verdict"),
+        ".",
+        class_="notice",
+    )
+
+
+def deviations(evidence: RunEvidence, decisions: Sheet) -> Html | None:
+    """Amendments, findings that needed one, and phases that their own author authorized; None
+    where there is nothing of it."""
     notes: list[Html] = []
     if evidence.amendments:
         notes.append(section("amendments", "Amendments", *map(_amendment, evidence.amendments)))
+    if decisions.rows:
+        notes.append(
+            section(
+                "decisions",
+                "Findings that needed a decision",
+                sheet_table(decisions, "Findings, and the amendment that decided to go on"),
+            )
+        )
     own = [s for s in evidence.sessions if s.body.self_authorized]
     if own:
         phases = ", ".join(dict.fromkeys(session.body.phase for session in own))
@@ -61,12 +100,49 @@ def _amendment(one: Amendment) -> Html:
     )
 
 
+def decided_words(evidence: RunEvidence, finding: str) -> str:
+    """Who decided to go on with a finding, named without its prefix."""
+    for one in evidence.findings:
+        if one.finding == DECISION_PREFIX + finding and one.decided_by is not None:
+            return f"going on was decided by amendment {one.decided_by}"
+    return "nothing that was trained or measured later needed a decision on it"
+
+
+def _decision_sheet(evidence: RunEvidence) -> Sheet:
+    return Sheet(
+        file="decisions.csv",
+        what="Findings that needed a decision",
+        columns=(
+            words("finding", "words", wide=True),
+            words("flag", "finding"),
+            words("step", "step"),
+            words("decided by amendment", "decided_by"),
+        ),
+        rows=tuple(
+            {
+                "words": _finding_words(one.finding),
+                "finding": one.finding,
+                "step": one.step,
+                "phase": one.phase,
+                "decided_by": one.decided_by,
+            }
+            for one in evidence.findings
+        ),
+    )
+
+
+def _finding_words(flag: str) -> str:
+    kind, _, about = flag.removeprefix(DECISION_PREFIX).partition(":")
+    return _FINDINGS.get(kind, flag).format(about)
+
+
 def verdict(evidence: RunEvidence, looks: str) -> Html:
     """What the audit found, in one look."""
     audited = evidence.audited
     n_things = sum(check.n_examined for check in audited.checks.values())
-    if audited.publishable:
-        publication: Html = tag("p", "Fit for publication by its plan and engine.", class_="good")
+    if evidence.publishable:
+        by = "plan, engine and judges" if evidence.has_judges else "plan and engine"
+        publication: Html = tag("p", f"Fit for publication by its {by}.", class_="good")
     else:
         publication = tag(
             "p",
@@ -91,7 +167,7 @@ def verdict(evidence: RunEvidence, looks: str) -> Html:
                 ("manifest", code(evidence.frozen.digest)),
                 ("looks", looks),
                 ("complete", "yes" if audited.complete else "no"),
-                ("publishable", "yes" if audited.publishable else "no"),
+                ("publishable", "yes" if evidence.publishable else "no"),
             ]
         ),
     )
@@ -108,6 +184,9 @@ def _why_not_publishable(evidence: RunEvidence) -> list[str]:
     }
     if stand_ins:
         reasons.append(f"the engine {', '.join(sorted(stand_ins))} says so of itself")
+    judges = evidence.stand_in_judges
+    if judges:
+        reasons.append(f"the judge {', '.join(judges)} says so of itself")
     return reasons or ["a check failed"]
 
 
@@ -232,6 +311,7 @@ def _demo_custody(evidence: RunEvidence) -> Html | None:
 def run_sheets(evidence: RunEvidence) -> dict[str, Sheet]:
     """The tables about the run itself."""
     return {
+        "decisions": _decision_sheet(evidence),
         "spending": Sheet(
             file="spending.csv",
             what="Spent against the cap, by phase",

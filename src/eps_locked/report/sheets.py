@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from eps_locked.report.absent import Blank, parted, sentences
 from eps_locked.report.html import Child, Html, join, scroller, tag
-from eps_locked.report.units import score_signed, typeset
+from eps_locked.report.units import Unit, for_page, score_signed, typeset, unit_named
 
 Row = Mapping[str, Any]
 NOTHING = "–"
@@ -308,6 +308,33 @@ def with_interval(
         kind="num",
         remarks=(Remark(of=reason), Remark(of=covers, every="Every interval", again=True)),
     )
+
+
+def change(head: str, key: str, *, ends: bool = False) -> Column:
+    """A column of changes, each in the unit that its row names; ``ends``: with the interval of the
+    fields ``KEY_low`` and ``KEY_high``."""
+    return _in_unit(head, key, lambda unit, value: unit.table_change(value), ends)
+
+
+def level(head: str, key: str, *, ends: bool = False) -> Column:
+    """A column of what models do by themselves: rates in per cent, nats with their sign."""
+    return _in_unit(head, key, lambda unit, value: unit.table_level(value), ends)
+
+
+def _in_unit(
+    head: str, key: str, written: Callable[[Unit, float | None], str], ends: bool
+) -> Column:
+    low, high = f"{key}_low", f"{key}_high"
+
+    def show(row: Row) -> Child:
+        unit = unit_named(row["unit"])
+        text = written(unit, row[key])
+        if not ends or row[low] is None or row[high] is None:
+            return text
+        return join(text, " ", tag("small", for_page(unit.ends(row[low], row[high]))))
+
+    keys = (key, low, high) if ends else (key,)
+    return Column(head=head, keys=keys, show=show, kind="num")
 
 
 def share(head: str, key: str, digits: int = 1) -> Column:

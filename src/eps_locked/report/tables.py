@@ -14,19 +14,19 @@ from itertools import zip_longest
 from typing import Any
 
 from eps_locked.report.marks import (
-    ALL_MARKS,
     SEALED,
     Cell,
     Tensor,
-    interval,
     is_sealed,
+    is_taught,
+    legend_marks,
     letters,
     mark_counts,
-    notes,
-    percent,
     plain_text,
-    signed,
 )
+from eps_locked.report.notes import notes
+from eps_locked.report.reasons import counted_reasons
+from eps_locked.report.units import Unit, percent, unit_of
 
 Row = dict[str, Any]
 _STOPS = {
@@ -34,6 +34,7 @@ _STOPS = {
     "past_band": "past the band",
     "budget": "below the band at the last step",
     "step_matched": "step-matched, no band",
+    "fixed_steps": "the plan's number of steps",
 }
 _GAP = "  "
 # A name may be broken after an underscore, a dash or a blank.
@@ -61,22 +62,37 @@ class Mean:
 
 
 def cell_rows(tensor: Tensor) -> list[Row]:
-    """Every cell as one flat row: flags joined by blanks, per-seed values in columns of their own.
+    """Every cell as one flat row: flags joined by blanks, per-seed values in columns of their own,
+    a slice's values under its name. Rates are shares from 0 to 1.
 
     Digests of the ancestors stay in the document.
     """
     rows = []
     for cell in tensor["cells"]:
-        row: Row = {"behaviour": tensor["behaviour"]}
+        row: Row = {
+            "behaviour": tensor["behaviour"],
+            "kind": tensor["kind"],
+            "unit": tensor["unit"],
+        }
         for key, value in cell.items():
             if key not in ("ancestors", "by_seed"):
-                row[key] = " ".join(value) if isinstance(value, list) else value
+                row |= _columns(key, value)
         row["marks"] = letters(cell)
         for one in cell.get("by_seed") or ():
             for key in ("g", "g_base_answer", "stop", "stop_step", "realised_strength"):
                 row[f"{key}_s{one['seed']}"] = one.get(key)
         rows.append(row)
     return rows
+
+
+def _columns(key: str, value: Any) -> Row:
+    """A field as columns: those of a mapping under its name, a list as one text."""
+    if isinstance(value, Mapping):
+        found: Row = {}
+        for name, inner in value.items():
+            found |= _columns(f"{key}_{name}", inner)
+        return found
+    return {key: " ".join(value) if isinstance(value, list) else value}
 
 
 def grid(tensor: Tensor) -> dict[tuple[str, str], Cell]:
@@ -119,13 +135,14 @@ def means(tensor: Tensor, side: str) -> list[Mean]:
 
 
 def training_rows(tensor: Tensor) -> list[Row]:
-    """Per train context and seed: where training stopped, how strong the implant was, the band."""
+    """Per train context and seed: where training stopped and why, how strong the implant was."""
     cells, rows = grid(tensor), []
     for names in families(tensor, "train").values():
         for name in names:
             for one in cells[name, name]["by_seed"]:
                 rows.append(
                     {
+                        "unit": tensor["unit"],
                         "train": name,
                         "seed": one["seed"],
                         "stop_step": one["stop_step"],
@@ -138,18 +155,26 @@ def training_rows(tensor: Tensor) -> list[Row]:
     return rows
 
 
-def base_rows(tensor: Tensor, base: Mapping[str, float]) -> list[Row]:
-    """Per eval context: the base model's mean log-probability, which is the room above it.
+def base_rows(tensor: Tensor, headroom: Mapping[str, Any]) -> list[Row]:
+    """Per eval context: what the base model does by itself, which is the room above it.
 
-    ``base`` is the headroom step's: over every answer with a slot. A cell's own base value is over
-    its pairs alone, and differs along a column where trained answers were cut.
+    ``headroom`` is the record of its step: over every answer that has a value. A cell's own base
+    value is over its pairs alone, and differs along a column where answers are missing. ``prior``
+    is the log-probability per token of the written answers, in taught rows.
     """
     first = {cell["eval"]: cell for cell in tensor["cells"]}
+    taught = is_taught(tensor)
+    value = headroom["base_value" if taught else "base_log_prob"]
+    prior = headroom["base_log_prob"] if taught else {}
+    reasons = headroom["unscored"] if taught else {}
     return [
         {
+            "unit": tensor["unit"],
             "eval": name,
             "family": family,
-            "base_log_prob": base[name],
+            "base_value": value[name],
+            "prior": prior.get(name),
+            "without_outcome": counted_reasons(reasons.get(name, {})),
             "prefix_tokens": first[name]["prefix_tokens"],
             "held_out": name in tensor["held_out"],
             "alias_of": first[name]["alias_of"],
@@ -169,6 +194,7 @@ def alias_rows(tensor: Tensor) -> list[Row]:
         both = cell["g"] is not None and twin["g"] is not None
         rows.append(
             {
+                "unit": tensor["unit"],
                 "train": cell["train"],
                 "alias": cell["eval"],
                 "twin": cell["alias_of"],
@@ -193,7 +219,7 @@ def text_table(tensor: Tensor, width: int = 100) -> str:
     """
     level = percent(tensor["intervals"]["confidence_level"])
     title = (
-        f"{tensor['behaviour']}: G in {tensor['unit']}, {level} interval below it. "
+        f"{tensor['behaviour']}: G in {unit_of(tensor).words}, {level} interval below it. "
         "Row: trained in. Column: evaluated in."
     )
     lines = [*_hanging("", title, width, indent=0), ""]
@@ -208,7 +234,8 @@ def text_table(tensor: Tensor, width: int = 100) -> str:
 def _blocks(tensor: Tensor, width: int) -> Iterable[list[str]]:
     """Blocks of whole columns, each a list of lines."""
     cells = grid(tensor)
-    texts = {key: _cell_lines(cell) for key, cell in cells.items()}
+    unit = unit_of(tensor)
+    texts = {key: _cell_lines(cell, unit) for key, cell in cells.items()}
     cell_width = max(11, *(len(line) for lines in texts.values() for line in lines))
     label_width = min(
         16, max(len("trained in"), *(len(plain_text(name)) for name in tensor["train"]))
@@ -235,12 +262,12 @@ def _blocks(tensor: Tensor, width: int) -> Iterable[list[str]]:
         ]
 
 
-def _cell_lines(cell: Cell) -> list[str]:
+def _cell_lines(cell: Cell, unit: Unit) -> list[str]:
     if is_sealed(cell):
         return [f"{SEALED} {letters(cell)}", ""]
-    value = signed(cell["g"])
+    value = unit.short(cell["g"])
     shown = value if cell["scored"] else f"({value})"
-    return [f"{shown} {letters(cell)}".rstrip(), interval(cell["low"], cell["high"])]
+    return [f"{shown} {letters(cell)}".rstrip(), unit.short_ends(cell["low"], cell["high"])]
 
 
 def _join(columns: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
@@ -254,9 +281,9 @@ def _join(columns: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
 def _legend(tensor: Tensor, width: int) -> list[str]:
     counts = mark_counts(tensor)
     lines = []
-    for mark in ALL_MARKS:
+    for mark in legend_marks(tensor):
         if counts[mark.letter]:
-            text = f"{mark.name} ({counts[mark.letter]}): {mark.meaning}"
+            text = f"{mark.name} ({counts[mark.letter]}): {mark.said(tensor)}"
             lines += _hanging(mark.letter, text, width, indent=3)
     return [*lines, ""] if lines else []
 

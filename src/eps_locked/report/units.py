@@ -71,9 +71,9 @@ class Unit:
     cell_digits: int
     digits: int
 
-    def change(self, value: float | None) -> str:
+    def change(self, value: float | None, extra_digits: int = 0) -> str:
         """A change with its sign, the unit left to the words around it."""
-        return signed(self._scaled(value), self.digits)
+        return signed(self._scaled(value), self.digits + extra_digits)
 
     def short(self, value: float | None) -> str:
         """``change`` as it fits into a cell of a map."""
@@ -98,9 +98,9 @@ class Unit:
             return f"{value * self.factor:.{self.digits}f}{self.after_level}"
         return self.change(value)
 
-    def table_change(self, value: float | None) -> str:
+    def table_change(self, value: float | None, extra_digits: int = 0) -> str:
         """A change in a table of the page."""
-        return "–" if value is None else for_page(self.change(value)) + self.after
+        return "–" if value is None else for_page(self.change(value, extra_digits)) + self.after
 
     def table_level(self, value: float | None) -> str:
         """A level in a table of the page."""
@@ -110,9 +110,7 @@ class Unit:
         return None if value is None else value * self.factor
 
 
-NATS = Unit(
-    name="nats", words="nats", after="", after_level="", factor=1, cell_digits=1, digits=2
-)
+NATS = Unit(name="nats", words="nats", after="", after_level="", factor=1, cell_digits=1, digits=2)
 NATS_PER_TOKEN = Unit(
     name="nats per token",
     words="nats per token",

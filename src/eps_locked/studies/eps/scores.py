@@ -146,9 +146,10 @@ class FinishedRun:
     ) -> dict[str, Any]:
         gathered = TaughtInputs.gather(step, inputs, behaviour)
         fact = FrozenFact.read(inputs.frozen("written")) if behaviour.reads_slots else None
+        judge = self.section.judge(behaviour.judge)
         for (i, j, seed), one in gathered.cells.items():
             base = gathered.base[j].slots
-            differences = judged_differences(one, gathered.measured, j, fact, base)
+            differences = judged_differences(one, gathered.measured, j, fact, base, judge)
             if differences:
                 raise EvidenceError(f"cell {i} -> {j} {seed}", problem=differences[0])
         return build_taught_tensor(gathered, self.section, behaviour)

@@ -17,6 +17,7 @@ import numpy as np
 from eps_locked.canonical import decode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.steps import Step
+from eps_locked.errors import EvidenceError
 from eps_locked.lock.seal import is_sealed
 from eps_locked.stats.rate_interval import (
     RateEstimate,
@@ -471,7 +472,12 @@ def _slot_changes(
         values = []
         for before, after in zip(base, trained, strict=True):
             reading = after.own if which == "own" else after.frozen
-            assert reading is not None
+            if reading is None:
+                raise EvidenceError(
+                    f"slot of {after.item} in {i} -> {j}",
+                    expected="a second reading",
+                    found="none",
+                )
             values.append(reading.log_prob / len(reading.log_z) - per_token(before))
         rows.append(values)
     return np.asarray(rows, dtype=np.float64)
