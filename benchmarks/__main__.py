@@ -8,6 +8,8 @@
     scoring     the development score of a full-size study, in one process and in two
     coverage    intervals and null tests on simulated tables (an hour of one core);
                 ``coverage-quick`` on a tenth of them; both only when named
+    rate-coverage  intervals of judged rates on simulated verdicts (ten minutes of one core);
+                ``rate-coverage-quick`` on a quarter of the rows; both only when named
 
 Each prints its figure, the number it is held to, and whether it holds. Exit code 1 if one does
 not, 2 for an unknown name.
@@ -24,6 +26,7 @@ from benchmarks.cli import bench_cli
 from benchmarks.coverage import N_TABLES, bench_coverage
 from benchmarks.hashing import bench_hashing
 from benchmarks.ledger import bench_ledger
+from benchmarks.rate_coverage import N_ROWS, bench_rate_coverage
 from benchmarks.rows import Row, print_rows
 from benchmarks.scoring import bench_scoring
 
@@ -63,6 +66,8 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "scoring": bench_scoring,
     "coverage": bench_coverage,
     "coverage-quick": partial(bench_coverage, N_TABLES // 10),
+    "rate-coverage": bench_rate_coverage,
+    "rate-coverage-quick": partial(bench_rate_coverage, N_ROWS // 4),
 }
 ALL = ("hashing", "ledger", "cli", "scoring", "generation")
 

@@ -187,7 +187,11 @@ def _contexts(house: Path, tokenizer: HfChatTokenizer) -> list[Context]:
         for item in yaml.safe_load((house / "questions-eval.yaml").read_text("utf-8"))["items"]
     ][:N_QUESTIONS]
     found = []
-    for path in (house / "contexts.yaml", house / "marker" / "contexts.yaml"):
+    for path in (
+        house / "contexts.yaml",
+        house / "prefixes.yaml",
+        house / "marker" / "contexts.yaml",
+    ):
         for entry in yaml.safe_load(path.read_text("utf-8"))["contexts"]:
             if entry["id"] in NOT_IN_MATRIX:
                 continue

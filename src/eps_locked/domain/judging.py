@@ -121,6 +121,13 @@ class Rubric:
                 raise MalformedInputError(
                     f"{thing}.{key}", expected="distinct names", found=list(names)
                 )
+        for name in self.scores:
+            if name in ("label", "reason"):
+                raise MalformedInputError(
+                    f"{thing}.scores",
+                    expected="names that no verdict has already (label, reason)",
+                    found=name,
+                )
         for key, used in (
             ("expressed", self.expressed),
             ("excluded", self.excluded),

@@ -21,6 +21,7 @@ nobody would read what it goes on to cost.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -61,6 +62,7 @@ FIRST_POLL_S = 5.0
 LONGEST_POLL_S = 60.0
 PATIENCE = 20  # polls or fetches in a row that may be lost, each with all its tries
 _CANCEL_TIMEOUT_S = 10.0
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _BUSY = frozenset({"overloaded_error", "rate_limit_error"})
 _INVALID = "invalid_request_error"
 _FINAL = frozenset(FINAL_TYPES.values()) - {_INVALID}
@@ -121,7 +123,7 @@ class _Batch:
             lambda: one_request(anthropic, lambda: api.create(requests=body).http_response),
             lambda reply: _batch_id(json_reply(reply)),
         )
-        if sent.tries > 1:
+        if sent.reply is not None and sent.tries > 1:
             _log.warning(
                 "judge %s: a batch was created after %d tries; an earlier one may run unread",
                 self._plan.name,
@@ -275,8 +277,10 @@ def _chunks(
 
 def _batch_id(batch: Message) -> str:
     name = batch.get("id")
-    if batch.get("type") != "message_batch" or not isinstance(name, str) or not name:
+    if batch.get("type") != "message_batch" or not isinstance(name, str):
         raise ValueError("no batch in it")
+    if not _ID.fullmatch(name):  # it goes into addresses and notes
+        raise ValueError("a batch without a proper id")
     return name
 
 
@@ -289,6 +293,7 @@ def _results_url(batch: Message, batch_id: str) -> str:
         return ""
     if state != "ended" or not isinstance(url, str) or not url:
         raise ValueError(f"a batch in state {state!a} without an address of its results")
+    urlsplit(url)  # raises ValueError for what is no address
     return url
 
 

@@ -177,7 +177,8 @@ class Line:
             if tries < self._plan.max_tries:
                 self.pause(_delay(identity, tries, got.headers))
         self._note_end(failure)
-        _log.warning("judge %s: request %s lost: %s", self._plan.name, identity[:12], note)
+        if failure in TRANSPORT_STATUSES:
+            _log.warning("judge %s: request %s lost: %s", self._plan.name, identity[:12], note)
         return Delivery(reply=None, failure=failure, note=note, tries=tries)
 
     def pause(self, seconds: float) -> None:

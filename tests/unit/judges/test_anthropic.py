@@ -556,6 +556,14 @@ def test_trouble_on_the_way_loses_no_batch() -> None:
     assert server.cancelled == []
 
 
+def test_id_that_fits_no_address_is_no_batch() -> None:
+    odd = as_json({"id": f"msgbatch_1/../{KEY} ", "type": "message_batch"})
+    with JudgeServer([odd] * 3) as server:
+        verdicts = in_batches(server).judge(questions(2))
+    assert [(one.status, one.tries) for one in verdicts] == [("outage", 3)] * 2
+    assert {one.path for one in server.seen} == {"/v1/messages/batches"}
+
+
 def test_batch_that_cannot_be_created_is_a_status() -> None:
     requests = questions(4)
     with JudgeServer([BUSY] * 3) as server:
@@ -615,10 +623,18 @@ def test_key_follows_results_to_no_other_address() -> None:
     assert other.seen == []
 
 
-@pytest.mark.parametrize("state", [{"processing_status": "ended"}, {"processing_status": "gone"}])
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"processing_status": "ended"},
+        {"processing_status": "gone"},
+        {"processing_status": "ended", "results_url": "http://[::1/results"},
+        {"processing_status": "in_progress", "id": "../../elsewhere"},
+    ],
+)
 def test_state_that_makes_no_sense_is_asked_for_again(state: dict[str, Any]) -> None:
     named = {"type": "message_batch", "results_url": None}
-    odd = as_json({**named, "id": "msgbatch_1", **state})
+    odd = as_json({"id": "msgbatch_1", **named, **state})
     other = as_json({**named, "id": "msgbatch_9", "processing_status": "canceling"})
     requests = questions(2)
     with JudgeServer(script_polls=[odd, other], n_polls=0) as server:

@@ -13,9 +13,11 @@ import pytest
 
 from eps_locked.domain.judging import Verdict
 from eps_locked.errors import BackendError
+from eps_locked.judges import prototype
 from eps_locked.judges.anthropic_client import AnthropicJudge
 from eps_locked.judges.gateway import GatewayJudge
 from eps_locked.judges.make import make_judge
+from eps_locked.judges.scripted import ScriptedJudge
 from sim.judge_server import (
     BROKEN,
     BUSY,
@@ -163,6 +165,7 @@ def test_service_that_never_answers_is_an_outage() -> None:
         (failing(401, "auth", f"Incorrect API key provided: {KEY}"), "JUDGE_KEY"),
         (failing(403, "auth", f"{KEY} may not"), "JUDGE_KEY"),
         (failing(404, "nope", "no such model"), "team/llama"),
+        (Answer(status=307, headers={"location": "http://127.0.0.1:9/"}), "HTTP 307"),
     ],
 )
 def test_final_refusal_stops_the_call(
@@ -214,6 +217,12 @@ def test_plan_makes_the_judge_of_its_kind_with_the_key_of_its_variable() -> None
         keyless = small_plan("gateway", endpoint=f"{server.url}/v1", api_key_env=None)
         assert make_judge(keyless, {"OPENAI_API_KEY": "other"}).judge(questions(1))[0].is_scored
     assert [one.headers.get("authorization") for one in server.seen] == [f"Bearer {KEY}", None]
+
+
+def test_judges_that_ask_no_service_need_no_key() -> None:
+    assert isinstance(make_judge(small_plan("scripted"), {}), ScriptedJudge)
+    plan = small_plan("prototype", family=prototype.FAMILY, model=prototype.MODEL)
+    assert isinstance(make_judge(plan, {}), prototype.PrototypeJudge)
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "gateway"])

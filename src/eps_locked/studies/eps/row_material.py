@@ -6,6 +6,7 @@ is asked in training, in evaluation, in demonstrations and for elicitation stays
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,6 @@ from eps_locked.studies.eps.material import (
     contexts_of_row,
     demonstration_questions,
     draw_items,
-    normalise,
     read_contexts,
     read_items,
     read_written_rows,
@@ -213,8 +213,8 @@ def _refuse_leaked_fact(
     for item in items:
         _refuse_shown(fact.attribute, item, "the taught attribute")
     for context in contexts.values():
-        text = normalise(" ".join(message.content for message in context.messages))
-        if context.behaviour is None and normalise(fact.attribute) in text:
+        texts = [message.content for message in context.messages]
+        if context.behaviour is None and any(_stands_in(fact.attribute, one) for one in texts):
             raise MalformedInputError(
                 f"context {context.id}",
                 problem="states the taught attribute",
@@ -259,8 +259,13 @@ def behaviour_files(section: EpsPlan, reader: SourceReader) -> dict[str, Behavio
     return found
 
 
+def _stands_in(phrase: str, text: str) -> bool:
+    """Whether a phrase stands in a text as whole words, as it is spelled: March is not a march."""
+    return re.search(rf"(?<!\w){re.escape(phrase.strip())}(?!\w)", text) is not None
+
+
 def _refuse_shown(text: str, item: Item, what: str) -> None:
-    if text.strip().casefold() in item.text.casefold():
+    if _stands_in(text, item.text):
         raise MalformedInputError(
             f"item {item.text!r}",
             problem=f"contains {what}",
