@@ -75,7 +75,7 @@ def again_command(
     plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
     rules = _judge_plan(judge_file)
     _require_other_family(plan, rules)
-    if out is not None and out.exists():
+    if out is not None and (out.exists() or out.is_symlink()):
         raise RefusedError(
             str(out), problem="exists and is never overwritten", next_step="choose another name"
         )
@@ -104,7 +104,7 @@ def again_command(
     }
     if out is not None:
         rows = [verdict.to_dict() for verdict in verdicts]
-        files.replace_file(out, encode({**document, "verdicts": rows}))
+        files.write_once(out.absolute(), encode({**document, "verdicts": rows}))
     if as_json:
         echo_json(document)
         return
@@ -117,6 +117,7 @@ def again_command(
     "rubric_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     required=True,
+    help="The rubric to judge by (schema eps-locked/rubric/1).",
 )
 @click.option(
     "--labelled",
@@ -175,7 +176,10 @@ def _echo_agreement(title: str, document: Mapping[str, Any]) -> None:
         if key in found:
             counts = ", ".join(f"{status} {n}" for status, n in found[key].items())
             click.echo(f"  {key.replace('_', ' ')}: {counts}")
-    for key, what in (("n_sealed_cells", "sealed cells"), ("n_withheld_answers", "answers kept")):
+    for key, what in (
+        ("n_sealed_cells", "sealed cells"),
+        ("n_withheld_answers", "answers kept as excerpts"),
+    ):
         if document.get(key):
             click.echo(f"  not judged again: {document[key]} {what}")
     for name in ("labels", "expressed"):

@@ -127,7 +127,8 @@ def execute_phase(
         )
 
         def choose(left: Sequence[Step]) -> Sequence[Step]:
-            return chosen_steps(left, behaviours, contexts)
+            whole = record.history.terms.of_phase(phase)
+            return chosen_steps(whole, left, behaviours, contexts)
 
         # Asked before anything is written: a name that no step carries must change nothing.
         steps = choose(record.history.remaining(phase))

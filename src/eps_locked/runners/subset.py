@@ -12,10 +12,14 @@ __all__ = ["chosen_steps"]
 
 
 def chosen_steps(
-    left: Sequence[Step], behaviours: Sequence[str], contexts: Sequence[str]
+    phase: Sequence[Step],
+    left: Sequence[Step],
+    behaviours: Sequence[str],
+    contexts: Sequence[str],
 ) -> tuple[Step, ...]:
     """The unfinished steps of these rows and train contexts, and the unfinished ones they read.
 
+    ``phase`` are all its steps, ``left`` those unfinished; a part that is done chooses none.
     ``contexts`` are names or patterns such as ``persona_*``; an empty list leaves nothing out.
     Order is that of the phase. Raises MalformedInputError for a name that no step carries.
     """
@@ -23,12 +27,12 @@ def chosen_steps(
         ("--behaviour", behaviours, _behaviour),
         ("--cells", contexts, _context),
     ):
-        known = sorted({value for step in left if (value := key(step))})
+        known = sorted({value for step in phase if (value := key(step))})
         for name in names:
             if not any(fnmatchcase(one, name) for one in known):
                 raise MalformedInputError(
                     option,
-                    expected=f"one of the unfinished steps' {', '.join(known) or 'none'}",
+                    expected=f"one of the phase's {', '.join(known) or 'none'}",
                     found=name,
                 )
     by_id = {step.id: step for step in left}

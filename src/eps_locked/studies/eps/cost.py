@@ -10,7 +10,7 @@ from eps_locked.domain.plan import Plan
 from eps_locked.domain.steps import Step
 from eps_locked.studies.eps.behaviours import seeds_of
 from eps_locked.studies.eps.plan import Behaviour, EpsPlan, TaughtBehaviour
-from eps_locked.studies.eps.steplist import list_steps
+from eps_locked.studies.eps.steplist import list_steps, n_answered
 
 __all__ = ["BASES", "cost_report", "cost_table"]
 
@@ -103,7 +103,10 @@ def _tokens(section: EpsPlan, step: Step) -> int:
         return 0
     behaviour = section.behaviour(step.params["behaviour"])
     if step.kind == "answers":
-        return _n_train(section, behaviour) * _max_new(section, behaviour)
+        n_items = section.n_train_items
+        if isinstance(behaviour, TaughtBehaviour):
+            n_items = n_answered(section, behaviour, step.params["context"])
+        return n_items * _max_new(section, behaviour)
     if section.baselines is not None and step.kind in ("divergence", "elicitation"):
         rules = section.baselines
         samples = rules.divergence.samples
@@ -130,10 +133,6 @@ def _n_answers(section: EpsPlan, behaviour: Behaviour, step: Step) -> int:
     if isinstance(behaviour, TaughtBehaviour):
         each = behaviour.n_items * behaviour.n_samples * (behaviour.resample_rounds + 1)
     return n_contexts.get(step.kind, 0) * each
-
-
-def _n_train(section: EpsPlan, behaviour: Behaviour) -> int:
-    return behaviour.n_train if isinstance(behaviour, TaughtBehaviour) else section.n_train_items
 
 
 def _max_new(section: EpsPlan, behaviour: Behaviour) -> int:

@@ -292,6 +292,18 @@ def answered_contexts(section: EpsPlan, behaviour: Behaviour) -> tuple[str, ...]
     return tuple(dict.fromkeys(names))
 
 
+def n_answered(section: EpsPlan, behaviour: TaughtBehaviour, context: str) -> int:
+    """How many of a taught row's train questions the base model answers in a context in P0.
+
+    All of them where they become negatives; else the first few that the projection reads.
+    """
+    slots = section.slots.of(behaviour)
+    if behaviour.negatives == "base_answers" and context in slots.negative_panel:
+        return behaviour.n_train
+    assert section.baselines is not None
+    return min(behaviour.n_train, section.baselines.persona.n_rows)
+
+
 def panel_inputs(section: EpsPlan, behaviour: Behaviour) -> dict[str, str]:
     """The panel's prompts and, where negatives are the base model's own, its answers there."""
     if isinstance(behaviour, TaughtBehaviour) and behaviour.negatives == "none":

@@ -18,6 +18,7 @@ from eps_locked.studies.eps.derive import (
     sealed_contexts,
 )
 from eps_locked.studies.eps.fitting import fit_rows
+from eps_locked.studies.eps.steplist import n_answered
 from eps_locked.studies.eps.task import Task
 from eps_locked.studies.eps.taught.analysis import TaughtInputs, build_taught_tensor
 from eps_locked.studies.eps.taught.calibrate import calibration_flags, run_calibration
@@ -52,7 +53,7 @@ def _answers(task: Task) -> StepResult:
     """The bare base model's answers to the train questions under one context, unjudged."""
     task.backends.engine.attach(None)
     context, prompts = task.step.params["context"], task.prompts()
-    items = item_ids(task.inputs, "train")
+    items = item_ids(task.inputs, "train")[: n_answered(task.section, task.taught, context)]
     task.progress(f"{len(items)} answers")
     # One draw each: as negatives they are training text, and one text is all that is needed.
     rows = [

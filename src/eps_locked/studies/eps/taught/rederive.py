@@ -21,6 +21,7 @@ from eps_locked.studies.eps.derive import RECORD_FILE, item_ids, rows_digest, se
 from eps_locked.studies.eps.fitting import FIT_SCHEMA
 from eps_locked.studies.eps.plan import EpsPlan, TaughtBehaviour
 from eps_locked.studies.eps.readings import READINGS_FILE, Answer, Readings
+from eps_locked.studies.eps.steplist import n_answered
 from eps_locked.studies.eps.taught.analysis import TaughtInputs, build_taught_tensor
 from eps_locked.studies.eps.taught.calibrate import calibration_flags, derived_calibration
 from eps_locked.studies.eps.taught.derive import (
@@ -61,7 +62,7 @@ def derive_taught(
     behaviour = section.taught(step.params["behaviour"])
     match step.kind:
         case "answers":
-            return _answers(step, inputs, outputs)
+            return _answers(step, inputs, outputs, section, behaviour)
         case "base":
             return _base(step, inputs, outputs, section, behaviour)
         case "headroom":
@@ -218,9 +219,15 @@ def _calibration(step: Step, inputs: StepInputs, outputs: Outputs, section: EpsP
     return differences, "done", calibration_flags(rules, {RECORD_FILE: expected})
 
 
-def _answers(step: Step, inputs: StepInputs, outputs: Outputs) -> Derived:
+def _answers(
+    step: Step,
+    inputs: StepInputs,
+    outputs: Outputs,
+    section: EpsPlan,
+    taught: TaughtBehaviour,
+) -> Derived:
     behaviour, context, answers = answers_from_files(outputs["answers"], step.id)
-    items = item_ids(inputs, "train")
+    items = item_ids(inputs, "train")[: n_answered(section, taught, step.params["context"])]
     differences = [
         f"{name}: expected {expected}, found {found}"
         for name, expected, found in (
