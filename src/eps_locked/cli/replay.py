@@ -17,6 +17,8 @@ from eps_locked.lock.gate import verify_model
 from eps_locked.lock.provenance import resolved_environment
 from eps_locked.runners.replay import draw_steps, replay_steps
 from eps_locked.studies.eps.execute import EpsExecutor
+from eps_locked.studies.eps.plan import EpsPlan
+from eps_locked.studies.eps.steplist import asks_a_service
 from eps_locked.studies.eps.wiring import load_backends, load_judge
 
 
@@ -29,7 +31,8 @@ from eps_locked.studies.eps.wiring import load_backends, load_judge
 def replay_command(name: str, sample: int, seed: int, root: Path, as_json: bool) -> int:
     """Execute SAMPLE recorded steps of NAME again, drawn by SEED, and compare with the record.
 
-    Needs the model. Exit code 1 if any step came out otherwise. Writes nothing.
+    Needs the model. Steps that asked a judge over the network are not drawn: asking again is
+    another opinion (judge again). Exit code 1 if any step came out otherwise. Writes nothing.
     """
     workspace = workspace_at(root)
     audited = audit(workspace, name)
@@ -41,7 +44,9 @@ def replay_command(name: str, sample: int, seed: int, root: Path, as_json: bool)
     model = ModelFolder(plan, workspace.root)
     verify_model(frozen.manifest, model.records())
     executor = EpsExecutor(load=lambda: load_backends(plan, model.path()), load_judge=load_judge)
-    steps = draw_steps(history, sample, seed)
+    section = EpsPlan.from_section(plan.study_section)
+    n_asked = sum(asks_a_service(step, section) for step in history.terms.steps.values())
+    steps = draw_steps(history, sample, seed, lambda step: not asks_a_service(step, section))
     rows = list(replay_steps(steps, history, frozen, audited.run, executor, lambda text: None))
     engine = engine_to_dict(executor.identity)
     same_world = digest_value(resolved_environment()) in history.allowed_environment and engine in [
@@ -55,6 +60,7 @@ def replay_command(name: str, sample: int, seed: int, root: Path, as_json: bool)
                 "seed": seed,
                 "same_engine_and_environment": same_world,
                 "n_same": n_same,
+                "n_steps_judged_by_a_service": n_asked,
                 "steps": [{"step": row.step, "differences": list(row.differences)} for row in rows],
             }
         )
@@ -67,4 +73,6 @@ def replay_command(name: str, sample: int, seed: int, root: Path, as_json: bool)
         click.echo(
             f"replay of {name} on {world}: {n_same} of {len(rows)} steps gave the same bytes"
         )
+        if n_asked:
+            click.echo(f"  {n_asked} steps asked a judge over the network and were not drawn")
     return 0 if n_same == len(rows) else 1

@@ -26,9 +26,18 @@ class Replayed:
     differences: tuple[str, ...]
 
 
-def draw_steps(history: History, n: int, seed: int) -> tuple[Step, ...]:
-    """``n`` finished steps (all, if there are fewer), drawn by the seed, in the promised order."""
-    done = [step for step in history.terms.steps.values() if step.id in history.done]
+def draw_steps(
+    history: History, n: int, seed: int, can_repeat: Callable[[Step], bool] = lambda step: True
+) -> tuple[Step, ...]:
+    """``n`` finished steps (all, if there are fewer), drawn by the seed, in the promised order.
+
+    ``can_repeat`` leaves out those that asked a service, whose answers are its own.
+    """
+    done = [
+        step
+        for step in history.terms.steps.values()
+        if step.id in history.done and can_repeat(step)
+    ]
     order = sorted(done, key=lambda step: digest_bytes(encode([seed, step.id])))
     chosen = {step.id for step in order[:n]}
     return tuple(step for step in done if step.id in chosen)

@@ -292,6 +292,20 @@ def answered_contexts(section: EpsPlan, behaviour: Behaviour) -> tuple[str, ...]
     return tuple(dict.fromkeys(names))
 
 
+def asks_a_service(step: Step, section: EpsPlan) -> bool:
+    """Whether a step has a judge asked over the network, whose verdicts nobody can repeat."""
+    if step.kind == "calibration":
+        judge = section.calibration(step.params["calibration"]).judge
+    elif step.kind in ("base", "cells"):
+        behaviour = section.behaviour(step.params["behaviour"])
+        if isinstance(behaviour, MarkerBehaviour):
+            return False
+        judge = behaviour.judge
+    else:
+        return False
+    return section.judge(judge).kind in ("anthropic", "gateway")
+
+
 def n_answered(section: EpsPlan, behaviour: TaughtBehaviour, context: str) -> int:
     """How many of a taught row's train questions the base model answers in a context in P0.
 

@@ -12,9 +12,17 @@ from eps_locked.canonical import decode, encode
 from eps_locked.data.sampled import as_labelled, read_sampled
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.fields import Fields
-from eps_locked.domain.judging import Judge, JudgeIdentity, JudgeRequest, Rubric, Verdict
+from eps_locked.domain.judging import (
+    Judge,
+    JudgeIdentity,
+    JudgePlan,
+    JudgeRequest,
+    Rubric,
+    Verdict,
+)
 from eps_locked.errors import EvidenceError, MalformedInputError
 from eps_locked.judges.calibration import LabelledSet, calibrate, read_labelled
+from eps_locked.judges.transport import require_transport
 from eps_locked.lock.strict_yaml import parse_yaml
 from eps_locked.studies.eps.derive import RECORD_FILE
 from eps_locked.studies.eps.plan import CalibrationRules
@@ -41,11 +49,15 @@ def check_labelled(labelled: LabelledSet, rubric: Rubric, thing: str) -> None:
 
 
 def run_calibration(
-    rules: CalibrationRules, inputs: StepInputs, judge: Judge, seed: int
+    rules: CalibrationRules, inputs: StepInputs, judge: Judge, plan: JudgePlan, seed: int
 ) -> dict[str, bytes]:
-    """Judge every labelled answer once; the files of the artifact."""
+    """Judge every labelled answer once; the files of the artifact.
+
+    Raises BackendError if more verdicts were lost on the line than the judge's plan allows.
+    """
     heard = _Heard(inner=judge)
     record = _record(rules, inputs, heard, seed)
+    require_transport(plan, heard.verdicts)
     verdicts = {
         "schema": "eps-locked/eps-calibration-verdicts/1",
         "judge": judge.identity.to_dict(),

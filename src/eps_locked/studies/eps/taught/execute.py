@@ -151,8 +151,13 @@ def _tensor(task: Task) -> StepResult:
 def _calibration(task: Task) -> StepResult:
     """A judge against labels that people gave."""
     rules = task.section.calibration(task.step.params["calibration"])
-    judge = task.executor.judge(rules.judge)
-    files = run_calibration(rules, task.inputs, judge, task.section.item_seed)
+    files = run_calibration(
+        rules,
+        task.inputs,
+        task.executor.judge(rules.judge),
+        task.section.judge(rules.judge),
+        task.section.item_seed,
+    )
     return StepResult(outputs={"calibration": files}, flags=calibration_flags(rules, files))
 
 
