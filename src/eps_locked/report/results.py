@@ -42,7 +42,7 @@ def transfer_section(evidence: RunEvidence, artifact: TensorArtifact, number: in
             after=f"after-tensor-{number}",
             caption=join(
                 label(evidence, "tensor"),
-                f" G, {unit_of(tensor).words}: {primary_of(tensor).caption} (primary reading)",
+                f" G, {unit_of(tensor).words}: {primary_of(tensor).caption}; primary reading",
             ),
         ),
         tag("div", legend(tensor), id=f"after-tensor-{number}"),

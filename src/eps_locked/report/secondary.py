@@ -75,7 +75,6 @@ def secondary_sheets(tensors: Iterable[TensorArtifact]) -> dict[str, Sheet]:
             columns=(
                 words("trained in", "train"),
                 words("measure", "measure"),
-                words("questions", "questions", wide=True, aside=True),
                 level("own context: base", "base", ends=True),
                 level("trained", "trained", ends=True),
                 change("change", "change", ends=True),
