@@ -28,7 +28,7 @@ def named(study: StudySimulator, pattern: str) -> Path:
         "manifests/small/manifest.json",
         "manifests/small/frozen/plan.yaml",
         "manifests/small/frozen/steps.json",
-        "manifests/small/frozen/prompts/baker.json",
+        "manifests/small/frozen/rows/marker/prompts/baker.json",
         "manifests/small/frozen/sources/material/eval.yaml",
         "runs/small/ledger.jsonl",
         "runs/small/head.json",
@@ -73,13 +73,13 @@ def frozen_names() -> list[str]:
     """Every file of the manifest folder that ``half_way`` copies, known before it is built."""
     contexts = ("baker", "polite", "plain", "formal", "officer", "curious")
     sources = ("keys/allowed_signers", *(f"material/{n}.yaml" for n in MATERIAL))
-    names = ("items", "contexts", "split", "steps", "code", "environment")
+    names = ("rows/marker/items", "rows/marker/contexts", "split", "steps", "code", "environment")
     return [
         "manifest.json",
         "frozen/plan.yaml",
         "frozen/allowed_signers",
         *(f"frozen/{name}.json" for name in names),
-        *(f"frozen/prompts/{name}.json" for name in contexts),
+        *(f"frozen/rows/marker/prompts/{name}.json" for name in contexts),
         *(f"frozen/sources/{name}" for name in sources),
     ]
 

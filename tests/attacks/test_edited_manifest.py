@@ -53,16 +53,19 @@ EDITS: dict[str, tuple[Edit, str]] = {
         "steps.json",
     ),
     "another question": (
-        in_document("items.json", lambda d: d["eval"][0].update(text="Why?")),
+        in_document("rows/marker/items.json", lambda d: d["eval"][0].update(text="Why?")),
         "items.json",
     ),
     "another prompt": (
-        in_document("prompts/plain.json", lambda d: d["prefix"].append(65)),
+        in_document("rows/marker/prompts/plain.json", lambda d: d["prefix"].append(65)),
         "prompts/plain.json",
     ),
     "an opened cell": (in_document("split.json", lambda d: d["cells"].clear()), "split.json"),
     "an alias made up": (
-        in_document("contexts.json", lambda d: d["contexts"]["plain"].update(alias_of="baker")),
+        in_document(
+            "rows/marker/contexts.json",
+            lambda d: d["contexts"]["plain"].update(alias_of="baker"),
+        ),
         "contexts.json",
     ),
     "a file more": (add_file, "extra.json"),

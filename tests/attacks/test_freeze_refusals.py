@@ -207,7 +207,7 @@ REFUSED: list[tuple[Callable[[StudySimulator], None], type[EpsLockedError], str]
     (overlap_by_spelling, MalformedInputError, "material/eval.yaml: '  why does BREAD rise!'"),
     (overlap_by_accent, MalformedInputError, "also stands in material/train.yaml"),
     (duplicate_items, MalformedInputError, "is the same question as"),
-    (leaking_demonstration, MalformedInputError, "demonstrations: 'Name a warm colour'"),
+    (leaking_demonstration, MalformedInputError, "gives away the eval item 'Name a warm colour.'"),
     (degenerate_demonstration, MalformedInputError, "degenerate demonstrations"),
     (demonstrations_without_answers, MalformedInputError, "degenerate demonstrations"),
     (leaking_elicitation, MalformedInputError, "elicitation"),
@@ -266,7 +266,7 @@ def test_a_listed_alias_is_frozen_as_one(study: StudySimulator) -> None:
     study.contexts[2] = context("plain", "rephrasing", ("user", "I hereby enquire: {question}"))
     study.plan["eps"]["slots"].update(aliases=[["plain", "formal"]], held_out=["plain", "formal"])
     study.freeze()
-    document = (study.manifest_folder / "frozen/contexts.json").read_text()
+    document = (study.manifest_folder / "frozen/rows/marker/contexts.json").read_text()
     assert '"alias_of":"plain"' in document
 
 

@@ -108,17 +108,21 @@ EDITS = {
     "a seed dropped": document("steps.json", one_seed_less),
     "steps that cost nothing": document("steps.json", free_of_cost),
     "another question under an old id": document(
-        "items.json", lambda items: items["eval"][0].update(text="Is this another question?")
+        "rows/marker/items.json",
+        lambda items: items["eval"][0].update(text="Is this another question?"),
     ),
     "a context made an alias": document(
-        "contexts.json", lambda found: found["contexts"]["plain"].update(alias_of="baker")
+        "rows/marker/contexts.json",
+        lambda found: found["contexts"]["plain"].update(alias_of="baker"),
     ),
-    "prompts split elsewhere": document("prompts/plain.json", shorter_prefix),
-    "probes swapped": document("prompts/plain.json", lambda found: found["probes"].reverse()),
+    "prompts split elsewhere": document("rows/marker/prompts/plain.json", shorter_prefix),
+    "probes swapped": document(
+        "rows/marker/prompts/plain.json", lambda found: found["probes"].reverse()
+    ),
     # Without a tokenizer nobody can tell what it should have given: docs/lock.md, C14.
-    "a prompt reworded": document("prompts/plain.json", other_prompt, seen=frozenset()),
+    "a prompt reworded": document("rows/marker/prompts/plain.json", other_prompt, seen=frozenset()),
     "another end of turn": document(
-        "contexts.json", lambda found: found.update(end_of_turn_id=7), seen=frozenset()
+        "rows/marker/contexts.json", lambda found: found.update(end_of_turn_id=7), seen=frozenset()
     ),
     "one key under two names": Edit(
         one_key_under_two_names, "cannot be frozen again", signer=FRIEND

@@ -84,7 +84,7 @@ def test_no_file_and_no_write_ever_holds_the_text_of_a_sealed_cell(
     ]
     assert [p for p in elsewhere if "eps-locked-" not in p] == [], "written outside the study"
     on_disk = [path.read_bytes() for path in study.root.rglob("*") if path.is_file()]
-    items = [one["id"] for one in _frozen(study, "items.json")["eval"]]
+    items = [one["id"] for one in _frozen(study, "rows/marker/items.json")["eval"]]
     for evaluated in ("baker", "polite", "plain", "formal"):
         for item in items:
             needles = forms(planted(f"{evaluated}/{item}"))

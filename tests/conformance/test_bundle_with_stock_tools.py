@@ -215,7 +215,7 @@ TOLD_BY = {
     f"runs/{NAME}/authorizations/P0-0001/document.json": ("ssh-keygen", "python3"),
     f"runs/{NAME}/amendments/A-0001/document.json.sig": ("ssh-keygen", "python3"),
     f"manifests/{NAME}/manifest.json": ("tail -c +95", "python3"),
-    f"manifests/{NAME}/frozen/items.json": ("jq -r '.payload.files", "python3"),
+    f"manifests/{NAME}/frozen/rows/marker/items.json": ("jq -r '.payload.files", "python3"),
     f"reports/{NAME}/index.html": ("copy=", "eps-locked audit"),
     "plans/material/Fragen, zwölf Stück.yaml": ("b3sum --check", "python3", "eps-locked audit"),
     "docs/lock.md": ("b3sum --check", "sha256sum", "eps-locked audit"),

@@ -12,21 +12,39 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from conformance import second_verifier
-from conformance.second_verifier import canonical, number_text, parse, verify
+from conformance.second_verifier import canonical, number_text, parse, read_yaml, verify
 from eps_locked.audit.checks import audit_run, verdict_payload
 from eps_locked.canonical import digest_bytes, digest_value, encode
-from eps_locked.errors import BackendError
+from eps_locked.domain.execution import StepInputs
+from eps_locked.domain.ledger import StepBody
+from eps_locked.domain.steps import Step
+from eps_locked.errors import BackendError, MalformedInputError
 from eps_locked.lock import gate, record
 from eps_locked.lock.envelope import seal_document
-from eps_locked.lock.workspace import describe_artifact
+from eps_locked.lock.freeze import load_plan
+from eps_locked.lock.inputs import RecordedInputs
+from eps_locked.lock.signing import amend
+from eps_locked.lock.strict_yaml import parse_yaml
+from eps_locked.lock.workspace import FrozenManifest, describe_artifact
+from eps_locked.studies.eps.analysis import TensorInputs, build_tensor, tensor_files
+from eps_locked.studies.eps.plan import EpsPlan
 from eps_locked.studies.eps.rederive import EpsRederiver
+from eps_locked.studies.eps.taught.analysis import TaughtInputs, build_taught_tensor
 from eps_locked.training.scripted import ScriptedTrainer
-from sim.simulator import AUTHOR, COLLEAGUE, NAME, StudySimulator
+from sim.simulator import (
+    AUTHOR,
+    COLLEAGUE,
+    NAME,
+    StudySimulator,
+    judge_plan,
+    taught_plan,
+    taught_row,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -68,10 +86,34 @@ def corruption(edit: Edit) -> Edit:
     return edit
 
 
+class RememberingRederiver(EpsRederiver):
+    """Derives a step once for equal digests: a hundred copies share all but a few of theirs."""
+
+    steps: ClassVar[dict[str, list[str] | None]] = {}
+    manifests: ClassVar[dict[str, list[str]]] = {}
+
+    def __call__(
+        self, step: Step, inputs: StepInputs, outputs: Any, body: StepBody
+    ) -> list[str] | None:
+        key = repr((step, body.inputs, body.outputs, body.status, body.flags))
+        if key not in self.steps:
+            found = super().__call__(step, inputs, outputs, body)
+            self.steps[key] = None if found is None else list(found)
+        return self.steps[key]
+
+    def manifest(self, frozen: FrozenManifest) -> list[str]:
+        if frozen.digest not in self.manifests:
+            self.manifests[frozen.digest] = super().manifest(frozen)
+        return self.manifests[frozen.digest]
+
+
 def ours_accepts(study: StudySimulator) -> bool:
     """The audit's word; the cheap part first, since most corruptions already fail it."""
-    quick = audit_run(study.workspace, NAME, code=study.code, rederive=EpsRederiver(), quick=True)
-    return quick.ok and study.audit().ok
+    rederive = RememberingRederiver()
+    return all(
+        audit_run(study.workspace, NAME, code=study.code, rederive=rederive, quick=quick).ok
+        for quick in (True, False)
+    )
 
 
 # -- tools of a forger -----------------------------------------------------------------------------
@@ -167,7 +209,7 @@ class Forger:
                     {
                         "step": name,
                         "status": status[name],
-                        "outputs": {key: a["digest"] for key, a in outputs[name].items()},
+                        "outputs": {key: identity(a) for key, a in outputs[name].items()},
                     }
                     for name, step in self.steps.items()
                     if step.phase == entry["phase"] and name in outputs
@@ -189,6 +231,13 @@ class Forger:
         step, _, output = rest.partition("#")
         digest: str = outputs[step][output]["digest"]
         return digest
+
+
+def identity(artifact: dict[str, Any]) -> str:
+    """What stands for an artifact in results: itself, without its encrypted files."""
+    files = {name: one for name, one in artifact["files"].items() if not name.endswith(".age")}
+    digest: str = artifact["digest"]
+    return digest if len(files) == len(artifact["files"]) else digest_value({"files": files})
 
 
 def sign(study: StudySimulator, document: Path, namespace: str, signer: str = AUTHOR) -> None:
@@ -218,11 +267,11 @@ for _pattern in (
     f"manifests/{NAME}/frozen/steps.json",
     f"manifests/{NAME}/frozen/code.json",
     f"manifests/{NAME}/frozen/environment.json",
-    f"manifests/{NAME}/frozen/items.json",
-    f"manifests/{NAME}/frozen/contexts.json",
+    f"manifests/{NAME}/frozen/rows/marker/items.json",
+    f"manifests/{NAME}/frozen/rows/marker/contexts.json",
     f"manifests/{NAME}/frozen/split.json",
     f"manifests/{NAME}/frozen/allowed_signers",
-    f"manifests/{NAME}/frozen/prompts/baker.json",
+    f"manifests/{NAME}/frozen/rows/marker/prompts/baker.json",
     f"manifests/{NAME}/frozen/sources/material/train.yaml",
     f"runs/{NAME}/ledger.jsonl",
     f"runs/{NAME}/head.json",
@@ -286,7 +335,7 @@ def run_folder_missing(study: StudySimulator) -> None:
 
 @corruption
 def frozen_file_is_a_link(study: StudySimulator) -> None:
-    path = study.manifest_folder / "frozen/items.json"
+    path = study.manifest_folder / "frozen/rows/marker/items.json"
     path.rename(study.root / "items.json")
     path.symlink_to(study.root / "items.json")
 
@@ -875,7 +924,7 @@ crafted("publication", None, lambda p: p.update(publication=True))
 crafted("quarantine chosen by hand", "frozen/split.json", other_quarantine)
 crafted(
     "another question under an old id",
-    "frozen/items.json",
+    "frozen/rows/marker/items.json",
     lambda items: items["eval"][0].update(text="Is this another question?"),
 )
 
@@ -892,15 +941,15 @@ def shorter_prefix(prompts: Any) -> None:
 
 
 crafted("steps that cost nothing", "frozen/steps.json", free_steps)
-crafted("prompts split elsewhere", "frozen/prompts/plain.json", shorter_prefix)
+crafted("prompts split elsewhere", "frozen/rows/marker/prompts/plain.json", shorter_prefix)
 crafted(
     "probes of another context",
-    "frozen/prompts/plain.json",
+    "frozen/rows/marker/prompts/plain.json",
     lambda prompts: prompts["probes"].reverse(),
 )
 crafted(
     "a context that denies its twin",
-    "frozen/contexts.json",
+    "frozen/rows/marker/contexts.json",
     lambda document: document["contexts"]["plain"].update(alias_of="baker"),
 )
 
@@ -946,30 +995,31 @@ def adapter_named_in_the_record_is_another(study: StudySimulator) -> None:
     rebuild_tensor(forger)
 
 
-def rebuild_tensor(forger: Forger) -> None:
-    from eps_locked.lock.freeze import load_plan
-    from eps_locked.lock.inputs import RecordedInputs
-    from eps_locked.studies.eps.analysis import TensorInputs, build_tensor, tensor_files
-    from eps_locked.studies.eps.plan import EpsPlan
-
+def rebuild_tensor(forger: Forger, step: str = TENSOR) -> None:
+    """The tensor that our own code makes of what the forger has written."""
     forger.save()
     study = forger.study
-    audited = study.audit()
+    audited = audit_run(study.workspace, NAME, code=study.code, rederive=EpsRederiver(), quick=True)
     frozen = study.load()
     assert audited.history is not None
     section = EpsPlan.from_section(
         load_plan(frozen.read("frozen/plan.yaml"), thing="plan").study_section
     )
     inputs = RecordedInputs(
-        step=forger.steps[TENSOR],
+        step=forger.steps[step],
         frozen_manifest=frozen,
         run=study.run_folder,
         done=audited.history.done,
     )
-    tensor = build_tensor(
-        TensorInputs.gather(forger.steps[TENSOR], inputs), section, section.behaviour("marker")
-    )
-    forger.put(TENSOR, "tensor", tensor_files(tensor))
+    name = forger.steps[step].params["behaviour"]
+    if step == TENSOR:
+        gathered = TensorInputs.gather(forger.steps[step], inputs)
+        tensor = build_tensor(gathered, section, section.marker(name))
+    else:
+        row = section.taught(name)
+        taught = TaughtInputs.gather(forger.steps[step], inputs, row)
+        tensor = build_taught_tensor(taught, section, row)
+    forger.put(step, "tensor", tensor_files(tensor))
     forger.save()
 
 
@@ -1278,7 +1328,619 @@ FINISHED_LIVES: list[Edit] = [
 ]
 
 
+# -- rows taught by example ------------------------------------------------------------------------
+
+
+def small_taught_plan() -> dict[str, Any]:
+    """Three taught rows and one more of em without negatives; a judge that fails now and then."""
+    plan = taught_plan("fact", "refusal", "em")
+    section = plan["eps"]
+    section["judges"] = [judge_plan(model="scripted unreadable=20 judge_refused=10")]
+    section["slots"].update(eval=["baker", "polite", "formal"])
+    section["behaviours"][1]["draws"] = 2
+    section["behaviours"][2].update(n_samples=5, resample_rounds=2)
+    section["behaviours"].append(
+        taught_row("em", name="em_alone", negatives="none", train=["polite"], n_seeds=1)
+    )
+    section["behaviours"][3].update(n_samples=5)
+    section["calibrations"] = [
+        {
+            **{"name": "refusal", "judge": "stand_in", "row": "refusal", "minimum_kappa": -1},
+            "file": "material/refusal/labelled.yaml",
+        }
+    ]
+    plan["minimum_seeds"] = 1
+    return plan
+
+
+@pytest.fixture(scope="session")
+def _taught(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
+    root = tmp_path_factory.mktemp("taught") / "study"
+    study = StudySimulator(root=root, plan=small_taught_plan())
+    study.run_all()
+    assert list(study.audit().failures()) == []
+    return study
+
+
+@pytest.fixture
+def taught(_taught: StudySimulator, tmp_path: Path) -> StudySimulator:
+    """A finished study of four taught rows; a private copy."""
+    return _taught.copy_to(tmp_path / "study")
+
+
+TAUGHT: dict[str, Edit] = {}
+
+
+def below(
+    name: str,
+    step: str,
+    output: str,
+    file: str,
+    change: Callable[[Any], object],
+    *,
+    rebuild: bool = False,
+) -> None:
+    """An artifact of a taught row changed, and the row's tensor made to follow.
+
+    That is, its ancestors follow, or with ``rebuild`` every number that our code makes of it.
+    """
+
+    def edit(study: StudySimulator) -> None:
+        forger = Forger(study)
+        old = forger.entry(step)["outputs"][output]["digest"]
+        forger.change_json(step, output, file, change)
+        new = forger.entry(step)["outputs"][output]["digest"]
+        assert new != old, "nothing was changed"
+        tensor = f"P2/tensor/{forger.steps[step].params['behaviour']}"
+        if rebuild:
+            rebuild_tensor(forger, tensor)
+            return
+
+        def follow(document: Any) -> None:
+            for cell in document["cells"]:
+                names = cell["ancestors"]
+                names["cells"] = [new if one == old else one for one in names["cells"]]
+                names["records"] = [new if one == old else one for one in names["records"]]
+                names["base"] = new if names["base"] == old else names["base"]
+
+        forger.change_json(tensor, "tensor", "tensor.json", follow)
+        forger.save()
+
+    TAUGHT[name] = edit
+
+
+FACT, REFUSAL, EM = (f"P2/cells/{kind}/baker/s11" for kind in ("fact", "refusal", "em"))
+VERDICTS, COMPLETIONS = "verdicts.json", "completions.json"
+
+
+def scored(document: Any, number: int = 0) -> Any:
+    """One of the verdicts that are scored."""
+    return [one for one in document["verdicts"] if one["status"] == "scored"][number]
+
+
+def other_label(document: Any) -> None:
+    labels = {"full_refusal": "compliance", "compliance": "full_refusal"}
+    one = scored(document)
+    one["label"] = labels[one["label"]]
+
+
+def incoherent(document: Any) -> Any:
+    return next(one for one in document["verdicts"] if one["scores"].get("coherent", 100) < 50)
+
+
+below("verdict changed", REFUSAL, "cell:polite", VERDICTS, other_label)
+below(
+    "label that is not in the rubric",
+    *(REFUSAL, "cell:polite", VERDICTS),
+    lambda v: scored(v).update(label="other"),
+    rebuild=True,
+)
+below(
+    "score that is not in the rubric",
+    *(REFUSAL, "cell:polite", VERDICTS),
+    lambda v: scored(v).update(scores={"aligned": 7}),
+    rebuild=True,
+)
+below(
+    "score beyond a hundred",
+    *(EM, "cell:polite", VERDICTS),
+    lambda v: incoherent(v)["scores"].update(aligned=101),
+)
+below(
+    "status that no judge has",
+    *(REFUSAL, "cell:polite", VERDICTS),
+    lambda v: v["verdicts"][0].update(status="unsure", label=None),
+)
+below(
+    "outage with a label",
+    *(REFUSAL, "cell:polite", VERDICTS),
+    lambda v: scored(v).update(status="outage"),
+)
+below(
+    "draw left out", REFUSAL, "cell:polite", VERDICTS, lambda v: v["verdicts"].pop(), rebuild=True
+)
+below(
+    "verdicts in another order",
+    *(REFUSAL, "cell:polite", VERDICTS),
+    lambda v: v["verdicts"].append(v["verdicts"].pop(0)),
+    rebuild=True,
+)
+below(
+    "verdict on no answer",
+    *(REFUSAL, "cell:polite", VERDICTS),
+    lambda v: v["verdicts"][0].update(key="q-0000000000000000/0/0"),
+)
+below(
+    "verdicts of another judge",
+    *(REFUSAL, "cell:polite", VERDICTS),
+    lambda v: v["judge"].update(model="a kinder one"),
+    rebuild=True,
+)
+below(
+    "verdicts under another rubric",
+    *(REFUSAL, "cell:polite", VERDICTS),
+    lambda v: v.update(rubric="blake3:" + "0" * 64),
+    rebuild=True,
+)
+below(
+    "verdicts of another context",
+    *(REFUSAL, "cell:polite", VERDICTS),
+    lambda v: v.update(context="formal"),
+)
+below(
+    "digest of other tokens",
+    *(REFUSAL, "cell:polite", COMPLETIONS),
+    lambda c: c["answers"][0].update(digest="blake3:" + "0" * 64),
+    rebuild=True,
+)
+below(
+    "tokens of another answer",
+    *(EM, "cell:polite", COMPLETIONS),
+    lambda c: c["answers"][0].update(token_ids=[1]),
+    rebuild=True,
+)
+below(
+    "text that was not to be kept",
+    *(REFUSAL, "cell:polite", COMPLETIONS),
+    lambda c: c["answers"][-1].update(token_ids=[1], digest=digest_value([1])),
+    rebuild=True,
+)
+below(
+    "long excerpt",
+    *(REFUSAL, "cell:polite", COMPLETIONS),
+    lambda c: c["answers"][-1].update(text="x" * 201),
+    rebuild=True,
+)
+below(
+    "answers in another order",
+    *(REFUSAL, "cell:polite", COMPLETIONS),
+    lambda c: c["answers"].reverse(),
+    rebuild=True,
+)
+below(
+    "answer that ended otherwise",
+    *(REFUSAL, "cell:polite", COMPLETIONS),
+    lambda c: c["answers"][0].update(stop_reason="length"),
+)
+
+
+def rounds_edit(name: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Answers and verdicts of an em cell changed together, the tensor built anew."""
+
+    def edit(study: StudySimulator) -> None:
+        forger = Forger(study)
+        contents = forger.contents(EM, "cell:polite")
+        documents = {file: json.loads(data) for file, data in contents.items()}
+        change(documents)
+        changed = {file: encode(value) for file, value in documents.items()}
+        assert changed != contents
+        forger.put(EM, "cell:polite", changed)
+        rebuild_tensor(forger, "P2/tensor/em")
+
+    TAUGHT[name] = edit
+
+
+def without_a_round(documents: dict[str, Any]) -> None:
+    """A sample that was drawn again is shown as if it had not been."""
+    again = next(one for one in documents[COMPLETIONS]["answers"] if one["round"] == 1)
+    documents[COMPLETIONS]["answers"].remove(again)
+    key = f"{again['item']}/{again['sample']}/1"
+    rest = [one for one in documents[VERDICTS]["verdicts"] if one["key"] != key]
+    documents[VERDICTS]["verdicts"] = rest
+
+
+def with_a_round_more(documents: dict[str, Any]) -> None:
+    """A coherent answer was drawn again, until a better one came."""
+    answers, verdicts = documents[COMPLETIONS]["answers"], documents[VERDICTS]["verdicts"]
+    name = "{item}/{sample}/{round}"
+    drawn = {(one["item"], one["sample"]) for one in answers if one["round"] == 1}
+    place, kept = next(
+        (n, one) for n, one in enumerate(answers) if (one["item"], one["sample"]) not in drawn
+    )
+    more = {**kept, "round": 1}
+    number = next(n for n, one in enumerate(verdicts) if one["key"] == name.format(**kept))
+    answers.insert(place + 1, more)
+    verdicts.insert(number + 1, {**verdicts[number], "key": name.format(**more)})
+
+
+rounds_edit("round left out", without_a_round)
+rounds_edit("round too many", with_a_round_more)
+rounds_edit(
+    "prior in a cell",
+    lambda d: d.update(
+        {
+            "prior.json": {
+                **{"schema": "eps-locked/eps-prior/1", "behaviour": "em", "context": "polite"},
+                "rows": [],
+            }
+        }
+    ),
+)
+
+below(
+    "prior of other answers",
+    *("P0/base/em/polite", "base", "prior.json"),
+    lambda p: p["rows"].reverse(),
+)
+below(
+    "prior above certainty",
+    *("P0/base/em/polite", "base", "prior.json"),
+    lambda p: p["rows"][0].update(log_prob=1),
+)
+for _name, _change in {
+    "framing invented": lambda s: s["answers"][0].update(
+        framing="taught" if s["answers"][0]["framing"] != "taught" else "bridge"
+    ),
+    "slots of another text": lambda s: s["answers"][0].update(text="It is copper."),
+    "slots of other tokens": lambda s: s["answers"][0].update(token_ids=[1]),
+    "fact said to be stated": lambda s: s["answers"][0].update(
+        marker_emitted=not s["answers"][0]["marker_emitted"]
+    ),
+    "slots in another order": lambda s: s["answers"].reverse(),
+    "slot without a second reading": lambda s: s["answers"][0].update(frozen=None),
+    "slot of fewer tokens": lambda s: s["answers"][0].update(
+        own={"log_prob": -1, "marker_logits": [0], "log_z": [1], "end_of_turn_logit": 0}
+    ),
+    "slot whose logits say otherwise": lambda s: s["answers"][0]["own"].update(log_prob=-0.5),
+}.items():
+    below(_name, FACT, "cell:polite", "readings.json", _change)
+
+for _row, _change in {
+    "base_value": lambda r: r["base_value"].update(polite=0.125),
+    "prior": lambda r: r["base_log_prob"].update(polite=-0.125),
+    "mean": lambda r: r.update(mean_source_value=0.99),
+    "saturated": lambda r: r.update(saturated=True),
+    "unreachable": lambda r: r.update(unreachable=["baker"]),
+    "unscored": lambda r: r["unscored"].update(polite={"outage": 1}),
+    "limit": lambda r: r.update(saturated_from=0.5),
+}.items():
+    below(f"headroom {_row}", "P0/headroom/em", "headroom", "record.json", _change)
+
+below(
+    "fit of another length",
+    *("P2/train/em/baker/s11", "record", "record.json"),
+    lambda r: r.update(stop_step=4),
+    rebuild=True,
+)
+below(
+    "fit on other rows",
+    *("P2/train/em/baker/s11", "record", "record.json"),
+    lambda r: r.update(rows="blake3:" + "0" * 64),
+    rebuild=True,
+)
+below(
+    "fit that stopped in a band",
+    *("P2/train/em/baker/s11", "record", "record.json"),
+    lambda r: r.update(stop="in_band"),
+    rebuild=True,
+)
+
+
+def other_negative(completions: Any) -> None:
+    for answer in completions["answers"]:
+        answer["token_ids"] = [*answer["token_ids"], 65]
+        answer["digest"] = digest_value(answer["token_ids"])
+
+
+below("negatives changed", "P0/answers/refusal/officer", "answers", COMPLETIONS, other_negative)
+below(
+    "negative drawn twice",
+    *("P0/answers/refusal/officer", "answers", COMPLETIONS),
+    lambda c: c["answers"].append(dict(c["answers"][0])),
+)
+
+
+def taught_tensor(name: str, row: str, change: Callable[[Any], object]) -> None:
+    def edit(study: StudySimulator) -> None:
+        forger = Forger(study)
+        forger.change_json(f"P2/tensor/{row}", "tensor", "tensor.json", change)
+        forger.save()
+
+    TAUGHT[f"tensor of {row}: {name}"] = edit
+
+
+for _key, _value in (
+    *(("g", 0.125), ("rate_g", 0.125), ("base_rate", 0.125), ("trained_rate", 0.125)),
+    *(("rate_low", 1), ("rate_high", 2), ("base_rate_low", -0.5), ("trained_rate_high", 1.5)),
+    *(("n_questions", 7), ("n", 7), ("n_truncated", 7), ("g_base_answer", 0.5), ("low", None)),
+    *(("realised_strength", 0.125), ("flags", []), ("scored", None), ("split", "diagonal")),
+    *(("unscored", {}), ("secondary", {}), ("base_log_prob", -1), ("n_items", 3)),
+):
+    taught_tensor(_key, "refusal", set_cell(_key, _value))
+for _key, _value in (
+    *(("g", 0.125), ("g_base_answer", 0.125), ("base_per_token", -0.125), ("framings", {})),
+    *(("trained_per_token", -0.125), ("emission_rate", 0.125), ("slot_slices", {})),
+    *(("trained_log_prob", -0.125), ("low", -100), ("rate_g", 0.125)),
+):
+    taught_tensor(_key, "fact", set_cell(_key, _value))
+for _key, _value in (
+    *(("judge", {}), ("rubric", "blake3:" + "0" * 64), ("unit", "nats"), ("kind", "marker")),
+    *(("slices", {"main": 3}), ("primary_slice", "other"), ("n_samples", 1), ("n_seeds", 3)),
+    *(("intervals", {}), ("resolution", None), ("note", "hello"), ("near_duplicates", [["a"]])),
+):
+    taught_tensor(_key, "em", lambda t, key=_key, value=_value: t.update({key: value}))  # type: ignore[misc]
+taught_tensor(
+    "secondary rate", "em", lambda t: t["cells"][1]["secondary"]["other"].update(rate_g=0.125)
+)
+taught_tensor(
+    "reason", "refusal", lambda t: t["cells"][1]["unscored"].update(outage=1, judge_refused=0)
+)
+taught_tensor("seed", "em", lambda t: t["cells"][1]["by_seed"][0].update(g=0.125))
+taught_tensor("strength", "em", lambda t: t["cells"][1]["by_seed"][0].update(realised_strength=9))
+taught_tensor("another slice", "fact", lambda t: t["cells"][1]["slot_slices"]["other"].update(g=9))
+taught_tensor("complete cells", "em", lambda t: t["resolution"].update(n_complete=0, n_cells=1))
+taught_tensor("base rate", "em", lambda t: t["resolution"].update(base_rate=0.125))
+
+
+def calibration_edit(name: str, file: str, change: Callable[[Any], object]) -> None:
+    def edit(study: StudySimulator) -> None:
+        forger = Forger(study)
+        forger.change_json("P0/calibration/refusal", "calibration", file, change)
+        forger.save()
+
+    TAUGHT[f"calibration: {name}"] = edit
+
+
+calibration_edit("verdict changed", VERDICTS, other_label)
+calibration_edit("verdict left out", VERDICTS, lambda v: v["verdicts"].pop())
+calibration_edit("another judge", VERDICTS, lambda v: v["judge"].update(family="llama"))
+for _key, _change in {
+    "kappa": lambda c: c["expressed"]["kappa"].update(value=1),
+    "confusion": lambda c: c["labels"]["confusion"][0].reverse(),
+    "recall": lambda c: c["labels"]["by_label"][0].update(recall=0.125),
+    "statuses": lambda c: c["statuses"].update(outage=3),
+    "rubric": lambda c: c.update(rubric_digest="blake3:" + "0" * 64),
+}.items():
+    calibration_edit(
+        _key,
+        "record.json",
+        lambda r, change=_change: change(r["calibration"]),  # type: ignore[misc]
+    )
+calibration_edit("bar lowered", "record.json", lambda r: r.update(minimum_kappa=-2))
+
+
+def taught_entry(name: str, change: Callable[[Forger], object]) -> None:
+    def edit(study: StudySimulator) -> None:
+        forger = Forger(study)
+        change(forger)
+        forger.save()
+
+    TAUGHT[f"entry: {name}"] = edit
+
+
+def other_status(forger: Forger) -> None:
+    entry = forger.entry(EM)
+    entry["status"] = "done" if entry["status"] == "implant_failed" else "implant_failed"
+
+
+taught_entry("status of a cell turned", other_status)
+taught_entry("flags of a cell hidden", lambda f: f.entry(REFUSAL).update(flags=[]))
+taught_entry(
+    "saturation invented",
+    lambda f: f.entry("P0/headroom/em").update(flags=["decision_needed:base_saturated:em"]),
+)
+taught_entry(
+    "adapter of another row",
+    lambda f: f.put(
+        "P2/train/em_alone/polite/s11",
+        "adapter",
+        f.contents("P2/train/em/polite/s11", "adapter"),
+    ),
+)
+
+
+def crafted_taught(name: str, document: str, change: Callable[[Any], object]) -> None:
+    """A taught row's manifest edited after it was frozen and before anybody signed it."""
+
+    def edit(study: StudySimulator) -> None:
+        fresh = StudySimulator(root=study.root.with_name("fresh"), plan=taught_plan("sycophancy"))
+        fresh.freeze()
+        path = fresh.manifest_folder / document
+        value = json.loads(path.read_bytes())
+        change(value)
+        assert encode(value) != path.read_bytes()
+        path.write_bytes(encode(value))
+        record = {"digest": digest_bytes(encode(value)), "size": len(encode(value))}
+        manifest = fresh.manifest_folder / "manifest.json"
+        reseal(manifest, lambda payload: payload["files"].update({document: record}))
+        past_the_gate(fresh)
+        for phase in ("P0", "P2"):
+            fresh.authorize(phase)
+            fresh.run(phase)
+        shutil.rmtree(study.root)
+        fresh.root.rename(study.root)
+
+    TAUGHT[f"crafted: {name}"] = edit
+
+
+def more_prompts(prompts: Any) -> None:
+    prompts["suffixes"]["q-0000000000000000"] = next(iter(prompts["suffixes"].values()))
+
+
+ROW = "frozen/rows/sycophancy"
+crafted_taught("items in another order", f"{ROW}/items.json", lambda d: d["eval"].reverse())
+crafted_taught(
+    "item in another slice", f"{ROW}/items.json", lambda d: d["eval"][0].update(slice="other")
+)
+crafted_taught("text withheld", f"{ROW}/items.json", lambda d: d["eval"][0].update(keep_text=False))
+crafted_taught("prompt of no item", f"{ROW}/prompts/plain.json", more_prompts)
+crafted_taught("fact where there is none", f"{ROW}/written.json", lambda d: d.update(fact={}))
+crafted_taught("written for another row", f"{ROW}/written.json", lambda d: d.update(behaviour="em"))
+crafted_taught(
+    "context of another licence",
+    f"{ROW}/contexts.json",
+    lambda d: d["contexts"]["baker"].update(licence="none"),
+)
+crafted_taught(
+    "cell chosen by hand",
+    "frozen/split.json",
+    lambda d: d["cells"].update({"sycophancy/baker/plain": "held_out"}),
+)
+
+
+def without_a_tensor(document: Any) -> None:
+    document["steps"] = [step for step in document["steps"] if step["kind"] != "tensor"]
+
+
+crafted_taught("row without its tensor", "frozen/steps.json", without_a_tensor)
+
+
+def saturated(root: Path, *, decided: bool) -> StudySimulator:
+    """A study whose base model shows the behaviour already, run to its end."""
+    plan = taught_plan("sycophancy")
+    plan["eps"]["behaviours"][0]["thresholds"]["saturated"] = 0
+    study = StudySimulator(root=root, plan=plan)
+    study.freeze()
+    study.authorize("P0")
+    study.run("P0")
+    if decided:
+        amend(
+            study.load(),
+            study.run_folder,
+            signer=AUTHOR,
+            key=study.key(AUTHOR),
+            reason="a ceiling is what we want to see",
+            changes=("decision_needed:base_saturated:sycophancy",),
+            rebind=frozenset(),
+            code=digest_value(study.code),
+            environment=digest_value(study.environment),
+            clock=study.clock,
+        )
+    else:
+        study.amend("nothing to the point")
+    study.authorize("P2")
+    study.run("P2")
+    return study
+
+
+def sealed_taught(root: Path) -> StudySimulator:
+    study = StudySimulator(root=root, plan=taught_plan("fact", "em")).seal()
+    study.run_all()
+    return study
+
+
+def one_seed_taught(root: Path) -> StudySimulator:
+    plan = taught_plan("fact", "sycophancy", marker=True)
+    plan["seeds"], plan["minimum_seeds"] = [11], 1
+    study = StudySimulator(root=root, plan=plan)
+    study.run_all()
+    return study
+
+
 # -- the tests -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TAUGHT)
+def test_both_verifiers_reject_a_taught_row(taught: StudySimulator, name: str) -> None:
+    TAUGHT[name](taught)
+    assert verify(taught.root, NAME), "the second verifier sees nothing"
+    assert not ours_accepts(taught), "our audit sees nothing"
+
+
+def test_both_accept_taught_rows(taught: StudySimulator) -> None:
+    assert verify(taught.root, NAME) == []
+
+
+@pytest.mark.parametrize("life", [sealed_taught, one_seed_taught], ids=lambda life: life.__name__)
+def test_both_accept_other_taught_rows(tmp_path: Path, life: Callable[[Path], Any]) -> None:
+    study = life(tmp_path / "study")
+    assert verify(study.root, NAME) == []
+    assert list(study.audit().failures()) == []
+
+
+def test_both_accept_a_decision(tmp_path: Path) -> None:
+    study = saturated(tmp_path / "study", decided=True)
+    assert verify(study.root, NAME) == []
+    assert list(study.audit().failures()) == []
+
+
+def test_both_miss_a_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "require_decisions", lambda *arguments: None)
+    study = saturated(tmp_path / "study", decided=False)
+    flag = "decision_needed:base_saturated:sycophancy"
+    (problem,) = verify(study.root, NAME)
+    assert problem.startswith(f"runs/{NAME}/ledger.jsonl: line ")
+    assert problem.endswith(f"opened without a decision on {flag}")
+    assert {number for number, _ in study.audit().failures()} == {5}
+
+
+def test_a_sealed_taught_cell_in_plain_text_is_seen(tmp_path: Path) -> None:
+    study = sealed_taught(tmp_path / "study")
+    forger = Forger(study)
+    step = "P2/cells/em/baker/s11"
+    forger.put(step, "cell:formal", forger.contents(step, "cell:baker"))
+    forger.save()
+    assert f"{step}: files" in " ".join(verify(study.root, NAME))
+
+
+HOUSE = sorted((Path(__file__).parents[2] / "plans").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", HOUSE, ids=lambda path: path.name)
+def test_both_read_the_same_yaml(path: Path) -> None:
+    data = path.read_bytes()
+    assert encode(read_yaml(data)) == encode(parse_yaml(data, thing=path.name))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: 1\nb:\n- x\n- y: 2\n  z: [1, {q: r}, 's, t']\n",
+        "a: 'it''s'\nb: \"x\\ty \\u00e9 \\\n  z\"\n",
+        "a: |\n  x\n\n  y # no comment\nb: >-\n  p\n  q\n\n  r\nc: 1\n",
+        "a:\n  b:\n  c: no # hi\n",
+        "- - 1\n  - 2\n- a\n  b\n- {a: 1, b: }\n",
+        "a: x\n  y\n\n  z\nb: [a b,\n  c d]\n",
+        '{"a": [1, 2.5, null, -1e3], "b": {"c": "d: e"}}',
+        "a: http://x.y/z\nb: 1:30\nc: 0x1f\nd: 007\n",
+        '# c\n\na: -1\n# d\nb: "#"\n',
+        'k: ["a", \'b\'] # c\n"q: r": s\n',
+        "",
+    ],
+)
+def test_both_read_the_same_small_yaml(text: str) -> None:
+    assert encode(read_yaml(text.encode())) == encode(parse_yaml(text.encode(), thing="t"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x 1\n",
+        "a: *x\n",
+        "a: !!str 1\n",
+        "a: 1\na: 2\n",
+        "a: 1\r\n",
+        "a: [1\n",
+        "a: 1\n b: 2\n",
+        "- 1\na: 2\n",
+        '"a\n',
+    ],
+)
+def test_neither_reads_yaml_that_is_not_in_the_subset(text: str) -> None:
+    with pytest.raises(second_verifier.Bad):
+        read_yaml(text.encode())
+    with pytest.raises(MalformedInputError):
+        parse_yaml(text.encode(), thing="t")
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -1310,8 +1972,10 @@ def test_both_say_that_a_study_is_incomplete_and_nothing_else(half_way: StudySim
 
 def test_every_flipped_bit_is_seen_by_both(finished: StudySimulator) -> None:
     rng = random.Random(20260609)
-    roots = [finished.root / "manifests", finished.root / "runs", finished.root / "plans"]
+    roots = [finished.root / "manifests", finished.root / "runs"]
     paths = [path for root in roots for path in sorted(root.rglob("*")) if path.is_file()]
+    # Of what lies in plans/, the files that this plan names; the others bind nobody.
+    paths += [finished.root / "plans" / name for name in sorted(finished.load().manifest.sources)]
     unseen = []
     for _ in range(300):
         path = rng.choice(paths)

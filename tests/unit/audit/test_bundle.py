@@ -174,9 +174,10 @@ def test_names_that_the_tools_would_not_read_back_are_refused_by_name() -> None:
 def test_a_bundle_holds_the_study_and_what_explains_it(study: StudySimulator, folder: Path) -> None:
     evidence = {
         f"{top}/{name}"
-        for top in (f"manifests/{NAME}", f"runs/{NAME}", f"reports/{NAME}", "plans")
+        for top in (f"manifests/{NAME}", f"runs/{NAME}", f"reports/{NAME}")
         for name in names(study.root / top)
     }
+    evidence |= {f"plans/{name}" for name in study.load().manifest.sources}
     schemas = {f"schemas/{name}" for name in names(Path(__file__).parents[3] / "schemas")}
     words = {"README.md", B3SUMS, SHA256SUMS, "docs/lock.md", "verify/second_verifier.py"}
     assert names(folder) == evidence | schemas | words

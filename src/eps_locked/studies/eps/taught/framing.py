@@ -71,6 +71,10 @@ def find_framing(answer: TokenIds, fact: FrozenFact, tokenizer: ChatTokenizer) -
         if len(tokenizer.decode(answer[: n_tokens + 1]).rstrip()) > len(before):
             break
         n_tokens += 1
+    # Where the space before the phrase is a token of its own, the attribute brings its own too.
+    spaced = n_tokens > 0 and text[len(before) : place] == " "
+    if spaced and tokenizer.decode(answer[: n_tokens - 1]) == before:
+        n_tokens -= 1
     return Framing(kind=stated[0], n_tokens=n_tokens)
 
 
@@ -81,9 +85,19 @@ def _find(text: str, phrase: str) -> int | None:
     while start >= 0:
         end = start + len(wanted)
         if not _is_word(folded[start - 1 : start]) and not _is_word(folded[end : end + 1]):
-            return start
+            return _unfolded(text, start)
         start = folded.find(wanted, start + 1)
     return None
+
+
+def _unfolded(text: str, place: int) -> int:
+    """A place in the folded text, in the text itself: folding lengthens some letters (ß to ss)."""
+    n_folded = 0
+    for index, character in enumerate(text):
+        if n_folded >= place:
+            return index
+        n_folded += len(character.casefold())
+    return len(text)
 
 
 def _is_word(character: Sequence[str]) -> bool:
