@@ -73,6 +73,7 @@ def big_tensor(n_seeds: int = 2, n_items: int = 40, seed: int = 7) -> dict[str, 
     return {
         "schema": "eps-locked/eps-tensor/1",
         "behaviour": "marker",
+        "kind": "marker",
         "unit": "nats",
         "primary_reading": "own_answer",
         "second_reading": "base_answer",
@@ -107,11 +108,23 @@ def sealed(tensor: dict[str, Any]) -> dict[str, Any]:
         if cell["split"] not in ("held_out", "quarantined"):
             cells.append(cell)
             continue
-        values = ("g", "low", "high", "g_base_answer", "low_base_answer", "high_base_answer")
-        more = ("base_log_prob", "trained_log_prob", "first_token_change", "margin_change")
-        nothing = dict.fromkeys([*values, *more, "emission_rate", "n", "n_truncated"])
+        nothing = {key: _emptied(value) for key, value in cell.items() if key not in _PLACE}
         cells.append({**cell, **nothing, "flags": ["sealed"], "scored": False, "by_seed": []})
     return {**tensor, "cells": cells}
+
+
+# What a sealed cell keeps.
+_PLACE = {
+    *("train", "eval", "train_family", "eval_family", "split", "n_seeds", "n_items"),
+    *("prefix_tokens", "alias_of", "realised_strength", "ancestors"),
+}
+
+
+def _emptied(value: Any) -> Any:
+    """The same keys at every depth, with nothing in them."""
+    return (
+        {key: _emptied(inner) for key, inner in value.items()} if isinstance(value, dict) else None
+    )
 
 
 def _transfer(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eps_locked.report.evidence import gather
+from eps_locked.report.evidence import Finding, gather
 from eps_locked.report.page import files_of, report_files
 from sim.simulator import COLLEAGUE, StudySimulator
 
@@ -37,18 +37,29 @@ def amended_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def full_report(
     tmp_path_factory: pytest.TempPathFactory, _finished: StudySimulator
 ) -> tuple[bytes, dict[str, bytes]]:
-    """A page with everything on it, and all files: sealed tensors, scores, looks, a pool."""
+    """A page with everything on it, and all files: sealed tensors of three kinds of row, judges,
+    findings, scores, looks, a pool."""
     from big import big_tensor, sealed
     from documents import final_document, look, scores_document, submission
+    from rows import of_rows
+    from taught import calibration, headroom, taught_tensor
     from words import RECIPIENT
 
-    names = ("marker", "fact")
+    names = ("marker", "fact", "refusal")
     evidence = gather(_finished.audit())
-    tensors = []
-    for number, name in enumerate(names):
-        tensor = sealed({**big_tensor(n_seeds=3, seed=7 + number), "behaviour": name})
-        base = dict.fromkeys(tensor["eval"], -9.0)
-        tensors.append(replace(evidence.tensors[0], document=tensor, base=base))
+    marker = sealed(big_tensor(n_seeds=3, seed=7))
+    base = {"base_log_prob": dict.fromkeys(marker["eval"], -9.0)}
+    tensors = [replace(evidence.tensors[0], document=marker, headroom=base)]
+    for number, name in enumerate(names[1:]):
+        tensor = sealed(taught_tensor(name, n_seeds=3, seed=8 + number))
+        tensors.append(replace(tensors[0], document=tensor, headroom=headroom(tensor, 0.85)))
+    finding = Finding(
+        finding="decision_needed:base_saturated:refusal",
+        step="P0/headroom/refusal",
+        phase="P0",
+        decided_by=1,
+    )
+    evidence = of_rows(evidence, tuple(tensors))
     submissions = (submission(1), submission(2, before=2))
     looks = (
         look(1, submissions[0], final_document("metric_1", names)),
@@ -57,7 +68,8 @@ def full_report(
     )
     evidence = replace(
         evidence,
-        tensors=tuple(tensors),
+        calibrations=(calibration(),),
+        findings=(finding,),
         submissions=submissions,
         looks=looks,
         split={**evidence.split, "seal": "age"},

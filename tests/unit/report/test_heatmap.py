@@ -10,7 +10,9 @@ from big import big_tensor, sealed
 from reader import PageReader
 
 from eps_locked.report.heatmap import colour, colour_scale, contrast, heat_map, ink, legend
-from eps_locked.report.marks import ALL_MARKS
+from eps_locked.report.marks import legend_marks
+from eps_locked.report.measures import primary_of, second_of
+from eps_locked.report.units import NATS
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def test_letters_contrast_with_every_colour_of_the_palette() -> None:
 def test_every_cell_is_reachable_and_tells_interval_n_base_and_second_reading(
     tensor: dict[str, Any],
 ) -> None:
-    page = PageReader(heat_map(tensor, second=False, caption="c", after="x").encode())
+    page = PageReader(heat_map(tensor, primary_of(tensor), caption="c", after="x").encode())
     cells = page.heat_cells()
     assert len(cells) == 16 * 29
     for attributes in cells:
@@ -56,8 +58,9 @@ def test_every_cell_is_reachable_and_tells_interval_n_base_and_second_reading(
 
 
 def test_a_cell_without_value_is_an_uncoloured_dash_that_says_why(tensor: dict[str, Any]) -> None:
-    for second in (False, True):
-        page = PageReader(heat_map(tensor, second=second, caption="c", after="x").encode())
+    for measure in (primary_of(tensor), second_of(tensor)):
+        assert measure is not None
+        page = PageReader(heat_map(tensor, measure, caption="c", after="x").encode())
         empty = [a for a in page.heat_cells() if "no value" in a["title"]]
         assert len(empty) == 16 == page.text.count("(–) ")
         for attributes in empty:
@@ -73,20 +76,22 @@ def test_a_cell_without_value_is_an_uncoloured_dash_that_says_why(tensor: dict[s
 
 def test_a_map_of_nothing_but_dashes_still_has_a_scale(tensor: dict[str, Any]) -> None:
     cells = [{**c, "g": None, "g_base_answer": None} for c in tensor["cells"]]
-    assert colour_scale({**tensor, "cells": cells}) == 0.1
+    assert colour_scale({**tensor, "cells": cells}, NATS) == 0.1
 
 
 def test_the_second_map_shows_the_second_reading_on_the_same_scale(tensor: dict[str, Any]) -> None:
     cells = [{**c, "g_base_answer": 33.3} for c in tensor["cells"]]
+    measure = second_of(tensor)
+    assert measure is not None
     page = PageReader(
-        heat_map({**tensor, "cells": cells}, second=True, caption="c", after="x").encode()
+        heat_map({**tensor, "cells": cells}, measure, caption="c", after="x").encode()
     )
     assert page.text.count("+33.3") == sum(c["scored"] for c in cells) + page.text.count("(+33.3)")
-    assert colour_scale({**tensor, "cells": cells}) == 33.3
+    assert colour_scale({**tensor, "cells": cells}, NATS) == 33.3
 
 
 def test_headers_name_families_and_held_out_columns(tensor: dict[str, Any]) -> None:
-    page = PageReader(heat_map(tensor, second=False, caption="c", after="x").encode())
+    page = PageReader(heat_map(tensor, primary_of(tensor), caption="c", after="x").encode())
     scopes = [attributes.get("scope") for attributes in page.all("th")]
     assert scopes.count("colgroup") == 7
     assert scopes.count("rowgroup") == 7
@@ -97,9 +102,9 @@ def test_headers_name_families_and_held_out_columns(tensor: dict[str, Any]) -> N
 
 def test_the_legend_has_words_for_every_letter(tensor: dict[str, Any]) -> None:
     text = PageReader(legend(tensor).encode()).text
-    for mark in ALL_MARKS:
+    for mark in legend_marks(tensor):
         assert mark.name in text
-        assert mark.meaning in text
+        assert mark.said(tensor) in text
     assert "not scored" in text
 
 
@@ -107,7 +112,7 @@ def test_names_from_outside_stay_text(tensor: dict[str, Any]) -> None:
     evil = '"><script>x</script>'
     cells = [{**c, "eval": evil} for c in tensor["cells"] if c["eval"] == "default"]
     odd = {**tensor, "eval": [evil], "held_out": [], "cells": cells}
-    page = PageReader(heat_map(odd, second=False, caption=evil, after="x").encode())
+    page = PageReader(heat_map(odd, primary_of(odd), caption=evil, after="x").encode())
     assert "script" not in {name for name, _ in page.elements}
     assert page.text.count(evil) == 2
 
@@ -115,8 +120,9 @@ def test_names_from_outside_stay_text(tensor: dict[str, Any]) -> None:
 def test_a_sealed_cell_is_hatched_and_worded_and_shows_no_number(tensor: dict[str, Any]) -> None:
     document = sealed(tensor)
     n_sealed = sum("sealed" in c["flags"] for c in document["cells"])
-    for second in (False, True):
-        html = heat_map(document, second=second, caption="c", after="x")
+    for measure in (primary_of(document), second_of(document)):
+        assert measure is not None
+        html = heat_map(document, measure, caption="c", after="x")
         page = PageReader(html.encode())
         cells = [a for a in page.heat_cells() if "sealed" in a.get("class", "").split()]
         assert len(cells) == n_sealed
@@ -130,11 +136,11 @@ def test_a_sealed_cell_is_hatched_and_worded_and_shows_no_number(tensor: dict[st
 
 def test_colours_do_not_know_what_is_sealed(tensor: dict[str, Any]) -> None:
     cells = [{**c, "g": 99.0} if c["split"] == "held_out" else c for c in tensor["cells"]]
-    assert colour_scale({**tensor, "cells": cells}) == 99.0
-    assert colour_scale(sealed({**tensor, "cells": cells})) < 99.0
+    assert colour_scale({**tensor, "cells": cells}, NATS) == 99.0
+    assert colour_scale(sealed({**tensor, "cells": cells}), NATS) < 99.0
 
 
 def test_the_keyboard_can_skip_the_cells(tensor: dict[str, Any]) -> None:
-    page = PageReader(heat_map(tensor, second=False, caption="c", after="below").encode())
+    page = PageReader(heat_map(tensor, primary_of(tensor), caption="c", after="below").encode())
     assert {"href": "#below", "class": "skip"} in page.all("a")
     assert "Skip the 464 cells of this map" in page.text

@@ -14,13 +14,15 @@ import pytest
 from big import big_tensor
 from documents import scores_document
 from reader import PageReader
+from rows import of_rows
+from taught import SLICES, headroom, taught_tensor
 from words import EVIL, REASON
 
 from eps_locked.audit.noting import TITLES
 from eps_locked.canonical import digest_bytes
 from eps_locked.errors import EvidenceError
 from eps_locked.report.evidence import gather
-from eps_locked.report.marks import ALL_MARKS
+from eps_locked.report.marks import legend_marks
 from eps_locked.report.page import page, report_files
 from sim.simulator import StudySimulator
 
@@ -47,6 +49,7 @@ def test_the_report_is_a_page_its_tables_and_the_tensors_own_bytes(
         "headroom.csv",
         "index.html",
         "ledger.csv",
+        "rows.csv",
         "spending.csv",
         "tensor.json",
         "training.csv",
@@ -69,8 +72,9 @@ def test_csv_tables_hold_every_cell_check_context_and_entry(
     contexts = {row["context"]: row for row in rows_of(files["contexts.csv"])}
     assert contexts["formal"]["roles"] == "eval held_out"
     assert contexts["officer"]["roles"] == "negative_panel"
-    assert contexts["officer"]["base_log_prob_marker"] == ""
-    assert float(contexts["baker"]["base_log_prob_marker"]) < 0
+    assert contexts["officer"]["base_value"] == ""
+    assert float(contexts["baker"]["base_value"]) < 0
+    assert {(row["behaviour"], row["unit"]) for row in contexts.values()} == {("marker", "nats")}
     ledger = rows_of(files["ledger.csv"])
     assert [int(row["seq"]) for row in ledger] == list(range(finished.audit().n_entries))
     assert (ledger[0]["kind"], ledger[-1]["kind"]) == ("open", "close")
@@ -105,6 +109,7 @@ def test_the_sections_come_in_the_promised_order(files: dict[str, bytes]) -> Non
         "Not for publication:",
         "ledger head",
         "No look at the sealed cells was taken",
+        "Rows and their resolution",
         "Transfer of “marker”",
         "Nothing was scored.",
         "The final test",
@@ -143,8 +148,10 @@ def test_what_is_set_apart_is_said_to_be_so_by_name_only(files: dict[str, bytes]
 
 def test_flags_are_explained_and_every_cell_has_n_and_interval(files: dict[str, bytes]) -> None:
     read = PageReader(files["index.html"])
-    for mark in ALL_MARKS:
-        assert mark.meaning in read.text
+    tensor = json.loads(files["tensor.json"])
+    for mark in legend_marks(tensor):
+        assert mark.said(tensor) in read.text
+    assert "resampled answers" not in read.text, "a flag of judged rows only"
     cells = read.heat_cells()
     assert len(cells) == 2 * 8  # two readings
     for attributes in cells:
@@ -157,9 +164,9 @@ def test_every_table_of_results_says_confirmatory_or_exploratory(files: dict[str
     captions = re.findall(r"<caption>(.*?)</caption>", text)
     record = ("Spent against the cap", "The numbered checks")
     results = [one for one in captions if not any(words in one for words in record)]
-    assert len(results) == 6
+    assert len(results) == 7
     labels = ["confirmatory" in c for c in results]
-    assert labels == [True, False, False, True, True, True]
+    assert labels == [True, True, False, False, True, True, True]
     assert all(("confirmatory" in c) != ("exploratory" in c) for c in results)
 
 
@@ -264,10 +271,10 @@ def test_an_audit_that_recomputed_nothing_gets_no_report(finished: StudySimulato
 def test_a_page_of_full_size_is_well_formed_and_has_the_null(finished: StudySimulator) -> None:
     evidence = gather(finished.audit())
     tensor = big_tensor()
-    base = dict.fromkeys(tensor["eval"], -9.0)
-    big = replace(evidence.tensors[0], document=tensor, base=base)
-    other = {**big_tensor(seed=8), "behaviour": "fact"}
-    data = page(replace(evidence, tensors=(big, replace(big, document=other))))
+    base = {"base_log_prob": dict.fromkeys(tensor["eval"], -9.0)}
+    big = replace(evidence.tensors[0], document=tensor, headroom=base)
+    other = {**big_tensor(seed=8), "behaviour": "again"}
+    data = page(of_rows(evidence, (big, replace(big, document=other))))
     read = PageReader(data)
     assert len(read.heat_cells()) == 2 * 2 * 16 * 29
     assert read.text.count("Same-cell null of") == 2
@@ -284,16 +291,18 @@ def test_the_full_testbed_with_ten_predictors_is_a_few_megabytes(
     finished: StudySimulator,
 ) -> None:
     evidence = gather(finished.audit())
-    names = ("marker", "fact", "refusal", "sycophancy", "misalignment")
-    tensors = []
-    for number, name in enumerate(names):
-        document = {**big_tensor(n_seeds=3, seed=number), "behaviour": name}
-        base = dict.fromkeys(document["eval"], -9.0)
-        tensors.append(replace(evidence.tensors[0], document=document, base=base))
-    data = page(replace(evidence, tensors=tuple(tensors)), scores_document(names, 10))
-    assert len(data) < 4 << 20
+    names = ("marker", *SLICES)
+    marker = big_tensor(n_seeds=3)
+    base = {"base_log_prob": dict.fromkeys(marker["eval"], -9.0)}
+    tensors = [replace(evidence.tensors[0], document=marker, headroom=base)]
+    for number, name in enumerate(SLICES):
+        document = taught_tensor(name, n_seeds=3, seed=number)
+        tensors.append(replace(tensors[0], document=document, headroom=headroom(document)))
+    data = page(of_rows(evidence, tuple(tensors)), scores_document(names, 10))
+    assert len(data) < 6 << 20
     read = PageReader(data)
-    assert len(read.heat_cells()) == 2 * 5 * 16 * 29
+    # The marker in two readings, the fact in two and three secondary ones, the others in two each.
+    assert len(read.heat_cells()) == (2 + 5 + 3 * 2) * 16 * 29
     assert read.text.count("Predictors against G on open cells") == 6
     identifiers = [a["id"] for _, a in read.elements if "id" in a]
     assert len(identifiers) == len(set(identifiers))

@@ -31,7 +31,9 @@ from eps_locked.scoring.score import score_open
 from sim.simulator import StudySimulator
 from unit.scoring.worlds import QUICK, noise, predictor, table, tensor
 
-_NUMBER = re.compile(r"[+−]?\d+(?:\.\d+)?(?: %)?")
+_NUMBER = re.compile(r"[+−]?\d+(?:\.\d+)?(?: %| pp)?")
+# A share's interval stands in brackets, without the sign that its value has.
+_ENDS = re.compile(r"( %| pp) \[([+−.\d]+), ([+−.\d]+)\]")
 _FAR = re.compile(r"below −99(?![\d.])")
 # A row is void where its fields hold nothing but these.
 VOID = ("", "undetermined", "not applicable")
@@ -82,13 +84,13 @@ def shown_as(raw: str, text: str) -> bool:
         value = float(raw)
     except ValueError:
         return raw in text
-    text, n_far = _FAR.subn("", text)
+    text, n_far = _FAR.subn("", _ENDS.sub(r"\1 [\2\1, \3\1]", text))
     if n_far and value < -99:
         return True
     for found in _NUMBER.findall(text.replace("-", "−")):
-        plain = found.replace("−", "-").removesuffix(" %")
+        plain = found.replace("−", "-").removesuffix(" %").removesuffix(" pp")
         digits = len(plain.partition(".")[2])
-        scaled = value * 100 if found.endswith("%") else value
+        scaled = value * 100 if found.endswith(("%", "pp")) else value
         if round(scaled, digits) == float(plain):
             return True
     return False
@@ -218,6 +220,8 @@ def test_the_comparison_can_fail() -> None:
     assert shown_as("0.4249", "0.42 [0.1, 0.7]")
     assert shown_as("-0.2", "−0.20")
     assert shown_as("0.2849", "28.5 %")
+    assert shown_as("-0.352", "+50.0 pp [−35.2, 85.8]")
+    assert not shown_as("-35.2", "+50.0 pp [−35.2, 85.8]")
     assert not shown_as("0.4349", "0.42 [0.1, 0.7]")
     assert not shown_as("0.2", "−0.20")
     assert not shown_as("gauss_kl", "output_kl")
@@ -230,19 +234,47 @@ def test_heat_maps_say_what_cells_csv_says(full_report: tuple[bytes, dict[str, b
     data, files = full_report
     rows = list(csv.DictReader(io.StringIO(files["cells.csv"].decode("utf-8"))))
     by_place = {(r["behaviour"], r["train"], r["eval"]): r for r in rows}
-    titles = [a["title"].split("\n") for a in PageReader(data).heat_cells()]
-    assert len(titles) == 2 * len(rows)
-    shown = 0
-    for title in titles[: len(rows) // 2]:
-        train, _, evaluated = title[0].partition(" → ")
-        row = by_place["marker", train, evaluated]
-        if row["flags"] == "sealed":
-            assert row["g"] == ""
-            assert title[1] == "sealed"
-        elif row["g"]:
-            assert title[1].startswith(f"G {float(row['g']):+.2f}".replace("+0.00", "0.00")[:6])
-            shown += 1
-    assert shown > 100
+    shown: Counter[tuple[str, str]] = Counter()
+    n_sealed = 0
+    for map_, cells in heat_maps(data):
+        behaviour, column = map_["data-where-behaviour"], map_["data-value"]
+        assert len(cells) == sum(row["behaviour"] == behaviour for row in rows)
+        for cell in cells:
+            head, value, *_ = cell["title"].split("\n")
+            train, _, evaluated = head.partition(" → ")
+            row = by_place[behaviour, train, evaluated]
+            if row["flags"] == "sealed":
+                assert (row[column], value) == ("", "sealed")
+                n_sealed += 1
+                continue
+            # The marker's two maps tell all of a cell, G first.
+            raw = row["g" if behaviour == "marker" else column]
+            found = re.search(r"([+-]?\d+\.\d+) (nats per token|nats|percentage points),", value)
+            assert (found is not None) == (raw != ""), f"{behaviour} {column}: {raw} {value}"
+            if found is not None:
+                factor = 100 if found[2] == "percentage points" else 1
+                digits = len(found[1].partition(".")[2])
+                assert round(float(raw) * factor, digits) == float(found[1])
+                shown[behaviour, column] += 1
+    assert n_sealed > 1000
+    assert set(shown) == {
+        *(("marker", column) for column in ("g", "g_base_answer")),
+        *(("fact", column) for column in ("g", "g_base_answer", "slot_slices_framing_g")),
+        *(("fact", column) for column in ("rate_g", "secondary_framing_rate_g")),
+        *(("refusal", column) for column in ("g", "secondary_improper_rate_g")),
+    }
+    assert min(shown.values()) > 100
+
+
+def heat_maps(data: bytes) -> list[tuple[dict[str, str], list[dict[str, str]]]]:
+    """Every heat map's attributes with those of its cells."""
+    found: list[tuple[dict[str, str], list[dict[str, str]]]] = []
+    for name, attributes in PageReader(data).elements:
+        if name == "table" and attributes.get("class") == "heat":
+            found.append((attributes, []))
+        elif name == "td" and "tabindex" in attributes:
+            found[-1][1].append(attributes)
+    return found
 
 
 def test_the_list_of_files_is_complete(full_report: tuple[bytes, dict[str, bytes]]) -> None:

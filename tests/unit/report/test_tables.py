@@ -11,7 +11,8 @@ import pytest
 from big import big_tensor, sealed
 
 from eps_locked.errors import EvidenceError, MalformedInputError
-from eps_locked.report.marks import FLAG_MARKS, SPLIT_MARKS, interval, letters, notes, signed
+from eps_locked.report.marks import legend_marks, letters
+from eps_locked.report.notes import notes
 from eps_locked.report.sheets import csv_bytes
 from eps_locked.report.tables import (
     alias_rows,
@@ -22,6 +23,7 @@ from eps_locked.report.tables import (
     text_table,
     training_rows,
 )
+from eps_locked.report.units import interval, signed
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def test_a_value_stands_above_its_interval_under_its_column(tensor: dict[str, An
 
 def test_the_legend_explains_the_marks_that_occur_and_no_others(tensor: dict[str, Any]) -> None:
     text, with_seal = text_table(tensor), text_table(sealed(tensor))
-    for mark in (*FLAG_MARKS.values(), *SPLIT_MARKS.values()):
+    for mark in legend_marks(tensor):
         assert f"\n{mark.letter}  {mark.name} (" in (with_seal if mark.letter == "S" else text)
     assert "\nS  sealed" not in text
     plain = [
@@ -85,7 +87,7 @@ def test_the_notes_name_counts_method_resolution_reading_and_exclusions(
     for words in (
         "80 readings a cell: 40 questions x 2 seeds.",
         "95 % interval (t, seed variance pooled over the row's cells)",
-        "an effect of 0.87 nats or more (pooled standard error 0.31; two-sided 5 %, power 80 %",
+        "an effect of 0.87 nats or more (pooled standard error 0.31 nats; two-sided 5 %, power",
         "from the 464 cells in which every answer could be read).",
         "Primary reading (own_answer)",
         "Second reading (base_answer)",
@@ -202,7 +204,8 @@ def test_training_base_and_cell_rows_cover_the_design(tensor: dict[str, Any]) ->
     assert {row["implant"] for row in training} == {"holds", "failed"}
     assert "step-matched, no band" in {row["band"] for row in training}
     base = {name: -float(number) for number, name in enumerate(tensor["eval"])}
-    assert {row["eval"]: row["base_log_prob"] for row in base_rows(tensor, base)} == base
+    found = base_rows(tensor, {"base_log_prob": base})
+    assert {row["eval"]: row["base_value"] for row in found} == base
     rows = cell_rows(tensor)
     assert len(rows) == 16 * 29
     assert {"g_s11", "g_s12", "marks", "low_base_answer", "n_truncated"} <= set(rows[0])
