@@ -20,7 +20,19 @@ from eps_locked.cli.main import _COMMANDS, cli
 from sim.forge import flip
 from sim.simulator import AUTHOR, NAME, StudySimulator, fingerprint, tiny_plan
 
-HEAVY = ("torch", "transformers", "peft", "tokenizers", "safetensors", "datasets", "anthropic")
+HEAVY = (
+    "torch",
+    "transformers",
+    "peft",
+    "tokenizers",
+    "safetensors",
+    "datasets",
+    "huggingface_hub",
+    "anthropic",
+    "openai",
+    "wordllama",
+    "vllm",
+)
 READING = ("numpy", "scipy", "pyarrow")
 
 # Runs a command and then says, on stderr, which of the named modules it brought in.

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from eps_locked import files
 from eps_locked.canonical import short
 from eps_locked.cli.common import (
     at_option,
@@ -25,7 +26,7 @@ from eps_locked.errors import MalformedInputError
 from eps_locked.lock.freeze import SourceReader, freeze, read_plan
 from eps_locked.lock.workspace import Workspace
 from eps_locked.studies.eps.cost import cost_report
-from eps_locked.studies.eps.freeze import freeze_eps
+from eps_locked.studies.eps.freeze import checked_section, freeze_eps
 from eps_locked.studies.eps.plan import EpsPlan
 from eps_locked.studies.eps.row_material import behaviour_files
 from eps_locked.studies.eps.sources import draw_sources, is_sampled, write_sources
@@ -47,6 +48,7 @@ def check_command(path: Path, as_json: bool) -> None:
     """
     workspace, name = _workspace_of(path)
     parsed, _ = read_plan(workspace, name)
+    checked_section(parsed)
     report = cost_report(parsed)
     if as_json:
         echo_json({"plan": name, **report})
@@ -78,8 +80,6 @@ def freeze_command(
     model = ModelFolder(parsed, workspace.root)
     tokenizer = load_tokenizer(parsed, model.path())
     drawn = _draw(workspace, parsed, tokenizer, sources)
-    if not dry_run:
-        write_sources(workspace, drawn)
     manifest, digest, contents = freeze(
         workspace,
         name,
@@ -87,9 +87,13 @@ def freeze_command(
         tokenizer=tokenizer,
         surroundings=measure(model),
         now=moment(at),
-        dry_run=dry_run,
+        dry_run=True,
         drawn=drawn,
     )
+    if not dry_run:
+        # Only now that it freezes: a refusal leaves nothing behind.
+        write_sources(workspace, drawn)
+        files.publish_folder(workspace.manifest_folder(name), contents)
     summary: dict[str, Any] = {
         "name": name,
         "digest": digest,

@@ -129,7 +129,8 @@ def as_labelled(sampled: Sampled, rubric: str) -> dict[str, Any]:
     """The labelled answers as the value of a file of schema eps-locked/labelled/1."""
     _require_part(sampled, "labelled")
     value = _file("labelled", sampled, ("question", "answer", "label"))
-    return {**value, "rows": value.pop("labelled"), "rubric": rubric}
+    rows = value.pop("labelled")
+    return {**value, "rows": rows, "rubric": rubric}
 
 
 def as_elicitation(sampled: Sampled) -> dict[str, Any]:

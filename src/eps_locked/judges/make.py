@@ -34,8 +34,12 @@ def make_judge(plan: JudgePlan, environ: Mapping[str, str]) -> Judge:
         raise BackendError(
             f"judge {plan.name}",
             problem=f"a judge of kind {plan.kind} needs {error.name}, which is not installed",
-            next_step="install the judges extra: pip install 'eps-locked[judges]'",
+            next_step=f"install the extra {_extra(plan)}: pip install 'eps-locked[{_extra(plan)}]'",
         ) from error
+
+
+def _extra(plan: JudgePlan) -> str:
+    return "prototype" if plan.kind == "prototype" else "judges"
 
 
 def _make(plan: JudgePlan, key: str | None) -> Judge:

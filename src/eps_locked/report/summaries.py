@@ -86,7 +86,9 @@ def context_summary(
     texts = {item["id"]: item["text"] for pool in ("train", "eval") for item in items[pool]}
     item, token_ids = next(iter(prompts["suffixes"].items()))
     plan = parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
-    slots = plan[plan["study"]]["slots"]
+    section = plan[plan["study"]]
+    own = next(one.get("train") for one in section["behaviours"] if one["name"] == row)
+    slots = section["slots"] if own is None else {**section["slots"], "train": own}
     return {
         **contexts[context_id],
         "row": row,

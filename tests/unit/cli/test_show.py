@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eps_locked.cli.main import run
-from sim.simulator import StudySimulator, fingerprint
+from sim.simulator import StudySimulator, context, fingerprint, taught_plan
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_manifest_names_digest_phases_files_signers_quarantine_model_and_see
         "seal none",
         "quarantined: marker/polite/plain",
         "model.safetensors",
-        "frozen/prompts/baker.json",
+        "frozen/rows/marker/prompts/baker.json",
     ):
         assert words in out
     found = document(finished, "manifest", "small")
@@ -67,10 +67,43 @@ def test_a_context_shows_messages_counts_token_ids_identity_and_alias(
     found = document(finished, "context", "small", "formal")
     assert found["rendered"] in out
     assert len(found["prefix"]) == found["prefix_tokens"] == 24
-    prompts = json.loads(finished.load().read("frozen/prompts/formal.json"))
+    prompts = json.loads(finished.load().read("frozen/rows/marker/prompts/formal.json"))
     assert prompts["suffixes"][found["example"]["item"]] == found["example"]["token_ids"]
     for token in found["prefix"]:
         assert str(token) in out
+
+
+def test_a_row_shows_its_own_context_with_its_own_questions_and_roles(
+    study: StudySimulator, said: Any, document: Any
+) -> None:
+    study.plan = taught_plan("sycophancy", "em", marker=True)
+    study.plan["eps"]["slots"]["eval"].append("shown")
+    study.plan["eps"]["behaviours"][2]["train"] = ["polite"]
+    for kind in ("marker", "sycophancy", "em"):
+        turns = (("system", f"You show {kind}."), ("user", "{question}"))
+        study.contexts.append(context("shown", "instruction", *turns, behaviour=kind))
+    study.freeze()
+    shown = {}
+    for row in ("marker", "sycophancy", "em"):
+        code, out, _ = said(study, "context", "small", "shown", "--row", row)
+        assert code == 0
+        assert f"row          {row} (of marker, sycophancy, em)" in out
+        assert f"  You show {row}." in out
+        shown[row] = document(study, "context", "small", "shown", "--row", row)
+    first = document(study, "context", "small", "shown")
+    assert first == shown[first["row"]]
+    assert len({one["rendered"] for one in shown.values()}) == 3
+    assert shown["em"]["example"]["text"] not in (*study.train_questions, *study.eval_questions)
+    assert shown["marker"]["example"]["text"] in (*study.train_questions, *study.eval_questions)
+    # The third row trains in one context of the plan's two.
+    roles = {
+        row: document(study, "context", "small", "baker", "--row", row)["roles"] for row in shown
+    }
+    assert roles == {"marker": ["train", "eval"], "sycophancy": ["train", "eval"], "em": ["eval"]}
+    code, _, err = said(study, "context", "small", "baker", "--row", "refusal")
+    assert code == 2
+    assert "row" in err
+    assert "sycophancy" in err
 
 
 def test_a_context_that_would_steer_the_terminal_is_printed_harmless(
@@ -180,7 +213,7 @@ def test_a_torn_or_cut_ledger_is_not_called_whole(
 
 
 def test_a_changed_frozen_file_is_not_shown(finished: StudySimulator, said: Any) -> None:
-    path = finished.manifest_folder / "frozen/contexts.json"
+    path = finished.manifest_folder / "frozen/rows/marker/contexts.json"
     path.write_bytes(path.read_bytes().replace(b"baker", b"maker", 1))
     for command in (("manifest", "small"), ("context", "small", "baker")):
         code, out, err = said(finished, *command)

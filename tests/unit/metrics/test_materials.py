@@ -266,7 +266,12 @@ def test_rows_are_derived_from_those_inputs_alone(scripted: StudySimulator, tmp_
         if step.kind == "fit":
             assert isinstance(step.inputs, dict)
             step.inputs["result"] = "step:P1/tensor/marker#tensor"
-    words = StudyWords(readings=lambda files, thing: (), rows=watching)
+    words = StudyWords(
+        readings=lambda files, thing: (),
+        prior=lambda files, thing: None,
+        rows=watching,
+        written=lambda row: {},
+    )
     export_materials(tmp_path / "out", frozen, scripted.run_folder, history, words)
     assert seen
     assert not [reference for reference in seen if reference.startswith("step:P1/")]
@@ -279,7 +284,9 @@ def test_an_export_is_read_only_as_it_was_written(
     out = tmp_path / "out"
     export(scripted, out)
     if act == "change":
-        (out / "items.json").write_bytes((out / "items.json").read_bytes() + b" ")
+        (out / "rows/marker/items.json").write_bytes(
+            (out / "rows/marker/items.json").read_bytes() + b" "
+        )
     elif act == "remove":
         (out / "base/marker/plain.json").unlink()
     else:

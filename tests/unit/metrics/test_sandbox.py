@@ -56,7 +56,7 @@ def test_a_metric_gives_one_value_for_every_cell(tmp_path: Path, exported: Path)
         "description": "For tests.",
     }
     contexts = {
-        name: json.loads((exported / f"prompts/{name}.json").read_bytes())
+        name: json.loads((exported / f"rows/marker/prompts/{name}.json").read_bytes())
         for name in ("baker", "formal")
     }
     expected = len(contexts["baker"]["prefix"]) + 1000 * len(contexts["formal"]["prefix"])
@@ -416,7 +416,7 @@ def test_what_the_kernel_does_not_enforce_is_noticed_before_the_metric_runs(
 ) -> None:
     """As on a kernel that accepts the calls and does nothing: here, a file that may be read."""
     plugin = scoring(tmp_path, "open('ran', 'w'); return 1.0")
-    job = job_for(plugin, exported, must_fail=(exported / "items.json",))
+    job = job_for(plugin, exported, must_fail=(exported / "rows/marker/items.json",))
     with pytest.raises(RefusedError, match="can be read from inside the sandbox"):
         run(job, QUICK)
 

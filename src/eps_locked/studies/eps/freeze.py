@@ -67,15 +67,24 @@ class Rendered:
         }
 
 
-def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> FrozenStudy:
-    """Everything an ``eps`` manifest holds beyond the common part.
+def checked_section(plan: Plan) -> EpsPlan:
+    """The plan's ``eps`` section, held against the rest of the plan: seeds, phases, judges.
 
-    Raises MalformedInputError or RefusedError naming the field, file or context at fault.
+    Needs no material. Raises MalformedInputError or RefusedError naming the field.
     """
     section = EpsPlan.from_section(plan.study_section)
     section.check_seeds(plan.seeds, plan.minimum_seeds)
     _check_phases(plan, section)
     _check_judges(plan, section)
+    return section
+
+
+def freeze_eps(plan: Plan, reader: SourceReader, tokenizer: ChatTokenizer) -> FrozenStudy:
+    """Everything an ``eps`` manifest holds beyond the common part.
+
+    Raises MalformedInputError or RefusedError naming the field, file or context at fault.
+    """
+    section = checked_section(plan)
     material = read_material(section, reader)
     for relative in section.material_files:
         require_template(reader, relative, tokenizer)

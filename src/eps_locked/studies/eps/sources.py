@@ -23,6 +23,7 @@ from eps_locked.data.sampled import (
     require_from,
 )
 from eps_locked.data.sampling import sample
+from eps_locked.data.spec import read_spec
 from eps_locked.domain.model import ChatTokenizer
 from eps_locked.errors import MalformedInputError, RefusedError
 from eps_locked.lock.freeze import SourceReader
@@ -120,6 +121,17 @@ def _path(workspace: Workspace, relative: str) -> Path:
 
 def _sampled(reader: SourceReader, relative: str, thing: str) -> Sampled:
     sampled = read_sampled(reader.read(relative, thing=thing), f"plans/{relative}")
-    spec = reader.read(spec_of(relative), thing="source spec")
-    require_from(sampled, spec, f"plans/{relative}")
+    data = reader.read(spec_of(relative), thing="source spec")
+    # Read, and not compared by digest alone: a spec that drawing would refuse freezes nothing.
+    spec = read_spec(data, f"plans/{spec_of(relative)}")
+    require_from(sampled, data, f"plans/{relative}")
+    for key in ("dataset", "revision", "licence", "redistribute"):
+        expected, found = getattr(spec, key), getattr(sampled, key)
+        if expected != found:
+            raise MalformedInputError(
+                f"plans/{relative}: {key}",
+                expected=expected,
+                found=found,
+                next_step=f"remove plans/{relative} and draw it again",
+            )
     return sampled

@@ -5,6 +5,7 @@ Nothing heavy is imported until a function here is called.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -105,6 +106,8 @@ def load_backends(plan: Plan, folder: Path | None) -> Backends:
             problem=f"is not installed ({error.name})",
             next_step="install the hf extra: pip install 'eps-locked[hf]'",
         ) from error
+    if plan.engine.vllm is not None:
+        _require_vllm(plan)
     tokenizer = load_tokenizer(plan, folder)
     host = AdapterHost.load(
         folder,
@@ -124,6 +127,18 @@ def load_backends(plan: Plan, folder: Path | None) -> Backends:
     return Backends(engine=engine, readout=readout, trainer=trainer, tokenizer=tokenizer)
 
 
+def _require_vllm(plan: Plan) -> None:
+    """Said before the trainer's copy of the model is loaded, which takes minutes for a large one."""
+    if plan.engine.dtype == "float16":
+        raise BackendError("engine vllm", expected="float32 or bfloat16", found="float16")
+    if importlib.util.find_spec("vllm") is None:
+        raise BackendError(
+            "engine vllm",
+            problem="is not installed",
+            next_step="docs/engines.md says which of its two builds to take, and how",
+        )
+
+
 def _load_vllm(
     plan: Plan,
     rules: VllmPlan,
@@ -137,8 +152,6 @@ def _load_vllm(
     from eps_locked.engines.vllm_port import VllmOptions
 
     section = EpsPlan.from_section(plan.study_section)
-    if plan.engine.dtype == "float16":
-        raise BackendError("engine vllm", expected="float32 or bfloat16", found="float16")
     return load_vllm(
         folder,
         tokenizer,
