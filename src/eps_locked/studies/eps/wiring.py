@@ -128,7 +128,7 @@ def load_backends(plan: Plan, folder: Path | None) -> Backends:
 
 
 def _require_vllm(plan: Plan) -> None:
-    """Said before the trainer's copy of the model is loaded, which takes minutes for a large one."""
+    """Said before the trainer loads its copy of the model, which takes minutes for a large one."""
     if plan.engine.dtype == "float16":
         raise BackendError("engine vllm", expected="float32 or bfloat16", found="float16")
     if importlib.util.find_spec("vllm") is None:
