@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eps_locked.canonical import digest_bytes, encode
-from eps_locked.domain.ledger import LEDGER_SCHEMA, Entry
+from eps_locked.domain.ledger import LEDGER_SCHEMA, Artifact, Entry
 from eps_locked.domain.steps import FILE_REF, STEP_REF, results_digest
 from eps_locked.lock.envelope import seal_document
 from eps_locked.lock.ledger import HEAD_SCHEMA, Root, genesis_digest, write_line
@@ -109,7 +109,7 @@ def carry_on(study: StudySimulator, payloads: list[Payload]) -> None:
         phase = payload["phase"]
         by_id = {s["step"]: s for s in steps_in(payloads)}
         rows = [
-            (name, by_id[name]["status"], outputs[name])
+            (name, by_id[name]["status"], _identities(by_id[name]))
             for name, one in steps.items()
             if one.phase == phase and name in by_id
         ]
@@ -119,6 +119,11 @@ def carry_on(study: StudySimulator, payloads: list[Payload]) -> None:
             for p in payloads
             if p["kind"] in ("step", "aborted") and p["phase"] == phase
         )
+
+
+def _identities(entry: Payload) -> dict[str, str]:
+    """What stands for the outputs in a results digest: of sealed ones what they commit to."""
+    return {name: Artifact.from_dict(one, name).identity for name, one in entry["outputs"].items()}
 
 
 def put_output(
