@@ -184,8 +184,48 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
     return study
 
 
+def letters_spec() -> dict[str, Any]:
+    """The spec of a data set that may not be handed on."""
+    return {
+        "schema": "eps-locked/source/1",
+        "name": "letters",
+        "title": "Letters",
+        "kind": "wildchat_prefixes",
+        "form": "wildchat",
+        "location": "hub",
+        "dataset": "someone/letters",
+        "revision": "4" * 40,
+        "files": [{"path": "a.jsonl"}],
+        "licence": "not stated",
+        "redistribute": False,
+        "keep_text": True,
+        "seed": 1,
+        "filters": {
+            "text": {
+                "characters": [1, 1000],
+                "min_latin": 0.5,
+                "min_english_words": 0.0,
+                "max_newlines": 3,
+                "max_blank_lines": 2,
+                "noise_phrases": [],
+                "forbid": [],
+                "avoid": [],
+                "near_copy": 0.5,
+            },
+            "language": "English",
+            "bins": {"short": {"exchanges": 1, "tokens": [1, 500]}},
+            "topics": {"t": ["letter"]},
+            "min_topic_words": 1,
+        },
+        "slots": [
+            {"context": "polite", "bin": "short", "topic": "t"},
+            {"context": "officer", "bin": "short", "topic": "t"},
+        ],
+    }
+
+
 def write_sampled(study: StudySimulator) -> None:
-    spec = b'{"schema": "eps-locked/source/1", "licence": "not stated", "redistribute": false}'
+    spec = json.dumps(letters_spec()).encode()
     question = ("user", "{question}")
     drawn = [
         context("polite", "prefix", ("user", WITHHELD), ("assistant", "I see."), question),

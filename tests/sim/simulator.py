@@ -361,6 +361,16 @@ def taught_plan(*kinds: str, marker: bool = False) -> dict[str, Any]:
     return plan
 
 
+def named_files(plan: dict[str, Any]) -> list[str]:
+    """Every file that a plan's rows and calibrations name."""
+    section = plan["eps"]
+    paths: list[str] = []
+    for row in section["behaviours"]:
+        paths += [row[key] for key in ("file", "written_rows", "rubric") if key in row]
+        paths += row.get("eval_items", [])
+    return [*paths, *(one["file"] for one in section.get("calibrations", []))]
+
+
 def taught_files() -> dict[str, dict[str, Any]]:
     """Material of every taught kind, by path below ``plans/``."""
     rights = {"title": "t", "provenance": "Written for these tests.", "licence": "CC0-1.0"}
@@ -534,8 +544,9 @@ class StudySimulator:
             "contexts": self.contexts,
         }
         self._write("material/contexts.yaml", json.dumps(contexts))
-        for relative, value in self.taught.items():
-            self._write(relative, json.dumps(value))
+        for relative in named_files(self.plan):
+            if relative in self.taught:
+                self._write(relative, json.dumps(self.taught[relative]))
         self._write(f"{NAME}.yaml", json.dumps(self.plan, ensure_ascii=False, indent=1))
 
     def freeze(self, *, dry_run: bool = False) -> str:
