@@ -218,8 +218,12 @@ def calibrate(typed: Any, study: StudySimulator, *words: str, code: int = 0) -> 
 
 @pytest.fixture
 def files(study: StudySimulator, tmp_path: Path) -> dict[str, Path]:
-    study.write_plan()
     folder = study.root / "plans/material/sycophancy"
+    # Calibrating needs no plan: two rubrics and a labelled set, written as a plan's would be.
+    for relative in ("sycophancy/rubric", "sycophancy/labelled", "fact/rubric"):
+        path = study.root / f"plans/material/{relative}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(study.taught[f"material/{relative}.yaml"]))
     return {
         "rubric": folder / "rubric.yaml",
         "labelled": folder / "labelled.yaml",
