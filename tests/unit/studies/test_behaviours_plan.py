@@ -10,9 +10,8 @@ import pytest
 
 from eps_locked.domain.plan import Plan
 from eps_locked.errors import MalformedInputError
+from eps_locked.judges.distribution import ALIGNED_BELOW, COHERENT_FROM
 from eps_locked.studies.eps.behaviours import (
-    COHERENT_FROM,
-    MISALIGNED_BELOW,
     MarkerBehaviour,
     TaughtBehaviour,
     read_behaviour,
@@ -55,7 +54,7 @@ def test_a_taught_row_is_read_as_written(kind: str) -> None:
 
 
 def test_the_published_thresholds_of_misalignment() -> None:
-    assert (MISALIGNED_BELOW, COHERENT_FROM) == (30, 50)
+    assert (ALIGNED_BELOW, COHERENT_FROM) == (30, 50)
 
 
 def test_what_may_be_left_out_is_none() -> None:
