@@ -17,10 +17,9 @@ from eps_locked.canonical import decode, encode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EvidenceError
-from eps_locked.lock.seal import is_sealed
 from eps_locked.stats.bootstrap import standard_error_pooled_over_cells
 from eps_locked.stats.resolution import minimum_detectable_effect
-from eps_locked.studies.eps.cell_record import describe_cell, mean_of_known
+from eps_locked.studies.eps.cell_record import describe_cell, gather_records, mean_of_known
 from eps_locked.studies.eps.estimates import (
     Estimate,
     FloatArray,
@@ -81,22 +80,7 @@ class TensorInputs:
     @classmethod
     def gather(cls, step: Step, inputs: StepInputs) -> TensorInputs:
         """Read the inputs of a ``tensor`` step by the names the freeze gave them."""
-        base, cells, records, digests = {}, {}, {}, {}
-        for name in step.inputs:
-            kind, _, rest = name.partition(":")
-            if not rest:
-                continue
-            digests[name] = inputs.artifact_digest(name)
-            files = inputs.artifact(name)
-            if kind == "base":
-                base[rest] = Readings.from_files(files, name)
-            elif kind == "cell":
-                i, j, seed = rest.split("/")
-                if not is_sealed(files):
-                    cells[i, j, seed] = Readings.from_files(files, name)
-            else:
-                i, seed = rest.split("/")
-                records[i, seed] = decode(files["record.json"], thing=name)
+        base, cells, records, digests = gather_records(step, inputs, Readings.from_files)
         return cls(
             contexts=decode(inputs.frozen("contexts"), thing="contexts"),
             split=decode(inputs.frozen("split"), thing="split"),

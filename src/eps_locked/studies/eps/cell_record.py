@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["EXCLUDING_FLAGS", "RowFacts", "describe_cell", "mean_of_known"]
+from eps_locked.canonical import decode
+from eps_locked.domain.execution import StepInputs
+from eps_locked.domain.steps import Step
+from eps_locked.lock.seal import is_sealed
 
+__all__ = ["EXCLUDING_FLAGS", "RowFacts", "describe_cell", "gather_records", "mean_of_known"]
+
+R = TypeVar("R")
 # Cells carrying one of these take no part in scoring unless a sensitivity table says so.
 EXCLUDING_FLAGS = (
     "unscored",
@@ -36,6 +42,41 @@ class RowFacts(Protocol):
 
     @property
     def digests(self) -> Mapping[str, str]: ...
+
+
+def gather_records(
+    step: Step, inputs: StepInputs, read: Callable[[Mapping[str, bytes], str], R]
+) -> tuple[
+    dict[str, R],
+    dict[tuple[str, str, str], R],
+    dict[tuple[str, str], dict[str, Any]],
+    dict[str, str],
+]:
+    """What a ``tensor`` step reads, by the names the freeze gave its inputs.
+
+    Returns base records by eval context, cells by (train, eval, seed), fit records by (train,
+    seed), and the digest of every ancestor by input name. A sealed cell has a digest and no record.
+    """
+    base: dict[str, R] = {}
+    cells: dict[tuple[str, str, str], R] = {}
+    records: dict[tuple[str, str], dict[str, Any]] = {}
+    digests: dict[str, str] = {}
+    for name in step.inputs:
+        kind, _, rest = name.partition(":")
+        if not rest:
+            continue
+        digests[name] = inputs.artifact_digest(name)
+        files = inputs.artifact(name)
+        if kind == "base":
+            base[rest] = read(files, name)
+        elif kind == "cell":
+            i, j, seed = rest.split("/")
+            if not is_sealed(files):
+                cells[i, j, seed] = read(files, name)
+        else:
+            i, seed = rest.split("/")
+            records[i, seed] = decode(files["record.json"], thing=name)
+    return base, cells, records, digests
 
 
 def describe_cell(

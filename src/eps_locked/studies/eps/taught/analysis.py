@@ -18,7 +18,6 @@ from eps_locked.canonical import decode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EvidenceError
-from eps_locked.lock.seal import is_sealed
 from eps_locked.stats.rate_interval import (
     RateEstimate,
     minimum_detectable_rate_change,
@@ -30,7 +29,7 @@ from eps_locked.studies.eps.analysis import (
     VALUE_FIELDS,
     resolution_of,
 )
-from eps_locked.studies.eps.cell_record import describe_cell, mean_of_known
+from eps_locked.studies.eps.cell_record import describe_cell, gather_records, mean_of_known
 from eps_locked.studies.eps.estimates import (
     Estimate,
     FloatArray,
@@ -81,22 +80,7 @@ class TaughtInputs:
     @classmethod
     def gather(cls, step: Step, inputs: StepInputs, behaviour: TaughtBehaviour) -> TaughtInputs:
         """Read the inputs of a ``tensor`` step by the names the freeze gave them."""
-        base, cells, records, digests = {}, {}, {}, {}
-        for name in step.inputs:
-            kind, _, rest = name.partition(":")
-            if not rest:
-                continue
-            digests[name] = inputs.artifact_digest(name)
-            files = inputs.artifact(name)
-            if kind == "base":
-                base[rest] = JudgedAnswers.from_files(files, name)
-            elif kind == "cell":
-                i, j, seed = rest.split("/")
-                if not is_sealed(files):
-                    cells[i, j, seed] = JudgedAnswers.from_files(files, name)
-            else:
-                i, seed = rest.split("/")
-                records[i, seed] = decode(files["record.json"], thing=name)
+        base, cells, records, digests = gather_records(step, inputs, JudgedAnswers.from_files)
         return cls(
             measured=Measured.of(inputs, behaviour),
             contexts=decode(inputs.frozen("contexts"), thing="contexts"),
