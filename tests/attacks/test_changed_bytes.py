@@ -10,7 +10,7 @@ import pytest
 from eps_locked.domain.ledger import FileRecord
 from eps_locked.files import walk_files
 from eps_locked.lock import provenance
-from eps_locked.studies.eps.wiring import model_records
+from eps_locked.studies.common.wiring import model_records
 from sim.forge import flip, lines_of
 from sim.simulator import StudySimulator
 

@@ -316,7 +316,7 @@ def test_material_without_rights_is_refused(
 def test_an_item_id_is_derived_from_its_content(study: StudySimulator, refuses: Any) -> None:
     import json
 
-    from eps_locked.studies.eps.material import item_id
+    from eps_locked.studies.common.material import item_id
 
     study.write_plan()
     path = study.root / "plans/material/eval.yaml"

@@ -19,7 +19,7 @@ from typing import Any
 
 from eps_locked.audit.checks import AuditedRun, audit_run, verdict_payload
 from eps_locked.canonical import decode, digest_value, encode
-from eps_locked.domain.execution import StepResult
+from eps_locked.domain.execution import StepExecutor, StepResult
 from eps_locked.domain.judging import Judge, JudgePlan
 from eps_locked.domain.ledger import FileRecord, SubmissionBody
 from eps_locked.domain.steps import Step
@@ -37,10 +37,9 @@ from eps_locked.models.scripted import ScriptedTokenizer
 from eps_locked.runners.look import Scorer, take_look
 from eps_locked.runners.loop import run_phase
 from eps_locked.scoring.settings import ScoreSettings
+from eps_locked.studies.common.backends import Backends
 from eps_locked.studies.eps.execute import EpsExecutor
-from eps_locked.studies.eps.freeze import freeze_eps
-from eps_locked.studies.eps.rederive import EpsRederiver
-from eps_locked.studies.eps.task import Backends
+from eps_locked.studies.registry import Study, StudyRederiver, study_named
 from eps_locked.training.scripted import ScriptedTrainer
 
 NAME = "small"
@@ -483,6 +482,7 @@ class StudySimulator:
     eval_questions: list[str] = field(default_factory=lambda: list(EVAL_QUESTIONS))
     behaviour: dict[str, Any] = field(default_factory=behaviour_file)
     taught: dict[str, dict[str, Any]] = field(default_factory=taught_files)
+    files: dict[str, Any] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=lambda: {"eps_locked/a.py": "blake3:" + "a" * 64})
     environment: dict[str, Any] = field(
         default_factory=lambda: {"python": "3.11.0", "packages": {"numpy": "2.0"}}
@@ -544,9 +544,12 @@ class StudySimulator:
             "contexts": self.contexts,
         }
         self._write("material/contexts.yaml", json.dumps(contexts))
-        for relative in named_files(self.plan):
-            if relative in self.taught:
-                self._write(relative, json.dumps(self.taught[relative]))
+        if self.plan["study"] == "eps":
+            for relative in named_files(self.plan):
+                if relative in self.taught:
+                    self._write(relative, json.dumps(self.taught[relative]))
+        for relative, value in self.files.items():
+            self._write(relative, json.dumps(value, ensure_ascii=False))
         self._write(f"{NAME}.yaml", json.dumps(self.plan, ensure_ascii=False, indent=1))
 
     def freeze(self, *, dry_run: bool = False) -> str:
@@ -556,7 +559,7 @@ class StudySimulator:
         _, digest, _ = freeze(
             self.workspace,
             NAME,
-            study_freezer=freeze_eps,
+            study_freezer=self.study.freeze,
             tokenizer=self.tokenizer,
             surroundings=self.surroundings(),
             now=self.now,
@@ -613,7 +616,7 @@ class StudySimulator:
         run = self.workspace.run(NAME, "runs" if limit is None else "smoke")
         with exclusive_lock(run.folder):
             frozen, permit, record = self.open(phase, run, authorization)
-            executor = EpsExecutor(load=self.backends, load_judge=self.load_judge)
+            executor = self.executor()
             extra = {} if monotonic is None else {"monotonic": monotonic}
             return run_phase(permit, record, frozen, executor, self.observer, limit=limit, **extra)
 
@@ -635,7 +638,7 @@ class StudySimulator:
         return frozen, permit, record
 
     def audit(self) -> AuditedRun:
-        return audit_run(self.workspace, NAME, code=self.code, rederive=EpsRederiver())
+        return audit_run(self.workspace, NAME, code=self.code, rederive=StudyRederiver())
 
     def run_all(self) -> str:
         """Freeze, authorize and run every phase; returns the results digest of the last."""
@@ -733,11 +736,23 @@ class StudySimulator:
             tokenizer=self.tokenizer,
         )
 
+    @property
+    def study(self) -> Study:
+        return study_named(self.plan["study"])
+
+    def executor(self) -> StepExecutor:
+        """The study's hands over the scripted model; each instance of it is the same engine."""
+        if self.plan["study"] == "drift":
+            from eps_locked.studies.drift.execute import DriftExecutor
+
+            return DriftExecutor(load=lambda instance: self.backends(), load_judge=self.load_judge)
+        return EpsExecutor(load=self.backends, load_judge=self.load_judge)
+
     def load_judge(self, plan: JudgePlan) -> Judge:
         return ScriptedJudge(plan)
 
     def refreeze(self, frozen: FrozenManifest) -> list[str]:
-        return manifest_differences(frozen, freeze_eps, self.tokenizer)
+        return manifest_differences(frozen, self.study.freeze, self.tokenizer)
 
     def surroundings(self) -> Surroundings:
         return Surroundings(
@@ -758,6 +773,7 @@ class StudySimulator:
             environment=dict(self.environment),
             model_files=dict(self.model_files),
             now=self.now,
+            files=self.files,
         )
 
     def n_model_calls(self) -> int:

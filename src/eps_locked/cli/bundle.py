@@ -29,7 +29,7 @@ from eps_locked.cli.common import echo_json, json_option, root_option, workspace
 from eps_locked.errors import EvidenceError, MalformedInputError, RefusedError
 from eps_locked.lock.provenance import source_tree
 from eps_locked.lock.workspace import Workspace
-from eps_locked.studies.eps.rederive import EpsRederiver
+from eps_locked.studies.registry import StudyRederiver
 
 # A bundle in one of these would be a stray file there, or be bundled itself the next time.
 _OCCUPIED = ("plans", "manifests", "runs", "smoke", "reports")
@@ -204,7 +204,7 @@ def audit_command(
     audited = audit_bundle(
         folder.resolve(),
         code=source_tree(),
-        rederive=EpsRederiver(),
+        rederive=StudyRederiver(),
         report=report_contents,
         expected_heads=heads,
         expected_manifests=manifests,

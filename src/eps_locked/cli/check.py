@@ -13,7 +13,7 @@ from eps_locked.cli.common import echo_json, json_option, root_option, workspace
 from eps_locked.errors import EvidenceError
 from eps_locked.lock.provenance import source_tree
 from eps_locked.lock.workspace import Workspace
-from eps_locked.studies.eps.rederive import EpsRederiver
+from eps_locked.studies.registry import StudyRederiver
 
 
 @click.command("check-evidence")
@@ -56,7 +56,7 @@ def check_evidence_command(
 
 def audit(workspace: Workspace, name: str, *, quick: bool = False) -> AuditedRun:
     """Audit a run with this installation's own rules."""
-    return audit_run(workspace, name, code=source_tree(), rederive=EpsRederiver(), quick=quick)
+    return audit_run(workspace, name, code=source_tree(), rederive=StudyRederiver(), quick=quick)
 
 
 def print_checks(audited: AuditedRun, skipped: tuple[int, ...] = ()) -> None:

@@ -34,9 +34,9 @@ from eps_locked.metrics.sandbox import Limits, require_landlock
 from eps_locked.report.score_text import final_text, score_text
 from eps_locked.report.tables import text_table
 from eps_locked.scoring.predictor import Predictor
-from eps_locked.studies.eps.freeze import freeze_eps
+from eps_locked.studies.common.wiring import load_tokenizer
 from eps_locked.studies.eps.plan import EpsPlan
-from eps_locked.studies.eps.wiring import load_tokenizer
+from eps_locked.studies.registry import study_of
 
 NAME = "demo"
 EXAMPLE_METRIC = "examples/metric_example/metric.py:WordingOverlap"
@@ -79,7 +79,7 @@ def _demo_keys(workspace: Workspace, plan: Plan) -> tuple[Path, Path]:
         make_key(plan.author, key, signers)
         click.echo("keys: a throw-away signing key was made in .demo/ (demo custody: no secret)")
     custodian = workspace.root / ".demo" / "custodian_key"
-    relative = EpsPlan.from_section(plan.study_section).quarantine.recipients
+    relative = EpsPlan.of(plan).quarantine.recipients
     assert relative is not None, "the demo's plan seals"
     recipients = workspace.plans / relative
     if not custodian.exists():
@@ -156,7 +156,7 @@ def _freeze_once(workspace: Workspace, plan: Plan) -> None:
     manifest, digest, contents = freeze(
         workspace,
         NAME,
-        study_freezer=freeze_eps,
+        study_freezer=study_of(plan).freeze,
         tokenizer=load_tokenizer(plan, model.path()),
         surroundings=measure(model),
         now=now(),

@@ -65,9 +65,9 @@ def again_command(
     import numpy as np
 
     from eps_locked.judges.calibration import compare
+    from eps_locked.studies.common.wiring import load_judge
     from eps_locked.studies.eps.plan import EpsPlan
     from eps_locked.studies.eps.taught.rejudge import judge_again, recorded_answers
-    from eps_locked.studies.eps.wiring import load_judge
 
     workspace = workspace_at(root)
     frozen = workspace.load_manifest(name)
@@ -80,7 +80,7 @@ def again_command(
             str(out), problem="exists and is never overwritten", next_step="choose another name"
         )
     history = RunRecord.load(run, terms_of(frozen), now).history
-    section = EpsPlan.from_section(plan.study_section)
+    section = EpsPlan.of(plan)
     answers = recorded_answers(frozen, run, history, section, behaviour)
     second = load_judge(rules)
     verdicts = judge_again(answers, second, rules)
@@ -136,8 +136,8 @@ def calibrate_command(
     import numpy as np
 
     from eps_locked.judges.calibration import calibrate, read_labelled
-    from eps_locked.studies.eps.taught.calibrate import check_labelled
-    from eps_locked.studies.eps.wiring import load_judge
+    from eps_locked.studies.common.calibrate import check_labelled
+    from eps_locked.studies.common.wiring import load_judge
 
     rubric = Rubric.from_dict(_yaml(rubric_file), str(rubric_file))
     labelled = read_labelled(_yaml(labelled_file), str(labelled_file))

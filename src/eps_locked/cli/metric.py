@@ -28,11 +28,11 @@ from eps_locked.metrics.sandbox import Allowed, Job, Limits, Outcome, require_la
 from eps_locked.models.folder import list_model_files
 from eps_locked.report.marks import plain_text
 from eps_locked.scoring.predictor import Predictor, predictor_bytes
+from eps_locked.studies.common.material import read_written_rows
+from eps_locked.studies.common.sources import read_material_value
 from eps_locked.studies.eps.derive import derived_rows
-from eps_locked.studies.eps.material import read_written_rows
 from eps_locked.studies.eps.plan import EpsPlan, TaughtBehaviour
 from eps_locked.studies.eps.readings import Readings
-from eps_locked.studies.eps.sources import read_material_value
 from eps_locked.studies.eps.taught.derive import mean_prior, taught_rows
 from eps_locked.studies.eps.taught.outcomes import last_answers
 from eps_locked.studies.eps.taught.records import (
@@ -236,7 +236,7 @@ def protected_folders(workspace: Workspace) -> tuple[Path, ...]:
 def study_words(frozen: FrozenManifest) -> StudyWords:
     """How the ``eps`` study spells readings and training rows."""
     plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
-    section = EpsPlan.from_section(plan.study_section)
+    section = EpsPlan.of(plan)
 
     def rows(step: Step, inputs: StepInputs) -> Sequence[TrainingRow]:
         behaviour = section.behaviour(step.params["behaviour"])

@@ -25,12 +25,9 @@ from eps_locked.domain.plan import Plan
 from eps_locked.errors import MalformedInputError
 from eps_locked.lock.freeze import SourceReader, freeze, read_plan
 from eps_locked.lock.workspace import Workspace
-from eps_locked.studies.eps.cost import cost_report
-from eps_locked.studies.eps.freeze import checked_section, freeze_eps
-from eps_locked.studies.eps.plan import EpsPlan
-from eps_locked.studies.eps.row_material import behaviour_files
-from eps_locked.studies.eps.sources import draw_sources, is_sampled, write_sources
-from eps_locked.studies.eps.wiring import load_tokenizer
+from eps_locked.studies.common.sources import draw_sources, is_sampled, write_sources
+from eps_locked.studies.common.wiring import load_tokenizer
+from eps_locked.studies.registry import study_of
 
 
 @click.group("plan")
@@ -48,8 +45,9 @@ def check_command(path: Path, as_json: bool) -> None:
     """
     workspace, name = _workspace_of(path)
     parsed, _ = read_plan(workspace, name)
-    checked_section(parsed)
-    report = cost_report(parsed)
+    study = study_of(parsed)
+    study.check(parsed)
+    report = study.cost(parsed)
     if as_json:
         echo_json({"plan": name, **report})
         return
@@ -83,7 +81,7 @@ def freeze_command(
     manifest, digest, contents = freeze(
         workspace,
         name,
-        study_freezer=freeze_eps,
+        study_freezer=study_of(parsed).freeze,
         tokenizer=tokenizer,
         surroundings=measure(model),
         now=moment(at),
@@ -116,24 +114,18 @@ def _draw(
     workspace: Workspace, plan: Plan, tokenizer: ChatTokenizer, sources: Path | None
 ) -> dict[str, bytes]:
     """What the plan takes from public sources and is not drawn yet."""
-    section = EpsPlan.from_section(plan.study_section)
-    if not any(map(is_sampled, section.material_files)):
-        return {}
     reader = SourceReader(
         fetch=lambda relative, thing: workspace.read_source(relative, thing=thing)
     )
-    shown: list[str] = []
-    for file in behaviour_files(section, reader).values():
-        if file.marker is not None:
-            shown.append(file.marker)
-        if file.fact is not None:
-            shown.append(file.fact.attribute)
+    material = study_of(plan).material(plan, reader)
+    if not any(map(is_sampled, material.files)):
+        return {}
     return draw_sources(
         workspace,
-        section.material_files,
+        material.files,
         obtain_hub() if sources is None else obtain_local(sources),
         tokenizer,
-        [text.strip() for text in dict.fromkeys(shown)],
+        material.forbidden,
     )
 
 

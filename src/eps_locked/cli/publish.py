@@ -27,8 +27,8 @@ from eps_locked.publishing.hub import (
     require_token,
 )
 from eps_locked.publishing.publication import BUNDLE, DATA, MODELS, Publication, compose, write
-from eps_locked.studies.eps.rederive import EpsRederiver
 from eps_locked.studies.eps.scores import FinishedRun
+from eps_locked.studies.registry import StudyRederiver
 
 
 @click.command("publish")
@@ -179,7 +179,7 @@ def _bundle(
     found = audit_bundle(
         folder,
         code=source_tree(),
-        rederive=EpsRederiver(),
+        rederive=StudyRederiver(),
         report=report_contents,
         expected_heads=(audited.ledger_head,),
     )

@@ -16,10 +16,8 @@ from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.gate import verify_model
 from eps_locked.lock.provenance import resolved_environment
 from eps_locked.runners.replay import draw_steps, replay_steps
-from eps_locked.studies.eps.execute import EpsExecutor
-from eps_locked.studies.eps.plan import EpsPlan
-from eps_locked.studies.eps.steplist import asks_a_service
-from eps_locked.studies.eps.wiring import load_backends, load_judge
+from eps_locked.studies.common.wiring import load_judge
+from eps_locked.studies.registry import study_of
 
 
 @click.command("replay")
@@ -43,10 +41,10 @@ def replay_command(name: str, sample: int, seed: int, root: Path, as_json: bool)
     plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
     model = ModelFolder(plan, workspace.root)
     verify_model(frozen.manifest, model.records())
-    executor = EpsExecutor(load=lambda: load_backends(plan, model.path()), load_judge=load_judge)
-    section = EpsPlan.from_section(plan.study_section)
-    n_asked = sum(asks_a_service(step, section) for step in history.terms.steps.values())
-    steps = draw_steps(history, sample, seed, lambda step: not asks_a_service(step, section))
+    study = study_of(plan)
+    executor = study.executor(plan, model.path, load_judge)
+    n_asked = sum(study.asks_a_service(plan, step) for step in history.terms.steps.values())
+    steps = draw_steps(history, sample, seed, lambda step: not study.asks_a_service(plan, step))
     rows = list(replay_steps(steps, history, frozen, audited.run, executor, lambda text: None))
     engine = engine_to_dict(executor.identity)
     same_world = digest_value(resolved_environment()) in history.allowed_environment and engine in [

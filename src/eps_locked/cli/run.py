@@ -22,9 +22,8 @@ from eps_locked.lock.record import RunRecord, terms_of
 from eps_locked.lock.workspace import FrozenManifest, Workspace
 from eps_locked.runners.loop import run_phase
 from eps_locked.runners.subset import chosen_steps
-from eps_locked.studies.eps.execute import EpsExecutor
-from eps_locked.studies.eps.freeze import freeze_eps
-from eps_locked.studies.eps.wiring import load_backends, load_judge, load_tokenizer
+from eps_locked.studies.common.wiring import load_judge, load_tokenizer
+from eps_locked.studies.registry import study_of
 
 
 @click.command("run-phase")
@@ -110,6 +109,7 @@ def execute_phase(
         # The frozen plan, verified, chooses the model; the gate then requires everything else.
         plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
         model = ModelFolder(plan, workspace.root)
+        study = study_of(plan)
         permit, record = open_phase(
             workspace,
             frozen,
@@ -117,14 +117,12 @@ def execute_phase(
             phase,
             surroundings=measure(model),
             refreeze=lambda one: manifest_differences(
-                one, freeze_eps, load_tokenizer(plan, model.path())
+                one, study.freeze, load_tokenizer(plan, model.path())
             ),
             clock=now,
             authorization_name=authorization_name,
         )
-        executor = EpsExecutor(
-            load=lambda: load_backends(plan, model.path()), load_judge=load_judge
-        )
+        executor = study.executor(plan, model.path, load_judge)
 
         def choose(left: Sequence[Step]) -> Sequence[Step]:
             whole = record.history.terms.of_phase(phase)

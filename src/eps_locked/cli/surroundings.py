@@ -12,7 +12,7 @@ from eps_locked.domain.ledger import FileRecord
 from eps_locked.domain.plan import Plan
 from eps_locked.lock.gate import Surroundings
 from eps_locked.lock.provenance import resolved_environment, source_tree
-from eps_locked.studies.eps.wiring import model_records, obtain_model
+from eps_locked.studies.common.wiring import model_records, obtain_model
 
 
 class ModelFolder:

@@ -51,12 +51,13 @@ def chosen_steps(
 
 
 def _behaviour(step: Step) -> str | None:
-    return step.params.get("behaviour")
+    return step.params.get("behaviour") or step.params.get("battery")
 
 
 def _context(step: Step) -> str | None:
-    """The context a step trains in or, before training, asks in."""
-    return step.params.get("train") or step.params.get("context")
+    """The context a step trains in or, before training, asks in; the arm or model it is about."""
+    names = ("train", "context", "arm", "training", "model")
+    return next((step.params[name] for name in names if name in step.params), None)
 
 
 def _matches(step: Step, names: Sequence[str], key: Callable[[Step], str | None]) -> bool:

@@ -12,6 +12,7 @@ from eps_locked.domain.plan import Plan
 from eps_locked.domain.steps import Step, read_steps
 from eps_locked.errors import MalformedInputError
 from eps_locked.models.scripted import ScriptedTokenizer
+from eps_locked.studies.common.material import item_id
 from eps_locked.studies.eps.baselines.elicitation import (
     ElicitationTexts,
     elicitation_documents,
@@ -21,7 +22,6 @@ from eps_locked.studies.eps.baselines.elicitation import (
 )
 from eps_locked.studies.eps.baselines.rules import BaselineRules, PersonaRules
 from eps_locked.studies.eps.baselines.steps import KINDS, baseline_steps, compared_with
-from eps_locked.studies.eps.material import item_id
 from eps_locked.studies.eps.plan import EpsPlan, Slots
 from sim.simulator import default_plan
 

@@ -29,6 +29,7 @@ from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.errors import BackendError, EpsLockedError, EvidenceError
 from eps_locked.models.scripted import END_ID, MARKER_IDS, ScriptedTokenizer
 from eps_locked.scoring.predictor import read_predictor
+from eps_locked.studies.common.material import item_id
 from eps_locked.studies.eps.baselines.arrays import array_bytes, read_array
 from eps_locked.studies.eps.baselines.cells import CellMeasures
 from eps_locked.studies.eps.baselines.elicitation import ElicitationTexts, elicitation_documents
@@ -42,7 +43,6 @@ from eps_locked.studies.eps.baselines.records import Divergences, JudgedSample, 
 from eps_locked.studies.eps.baselines.rederive import derive_baseline
 from eps_locked.studies.eps.baselines.rules import BaselineRules
 from eps_locked.studies.eps.baselines.steps import baseline_steps
-from eps_locked.studies.eps.material import item_id
 from eps_locked.studies.eps.plan import EpsPlan, Slots
 from eps_locked.studies.eps.readings import Readings, answer_of
 from sim.simulator import TRAIN_QUESTIONS, default_contexts, default_plan

@@ -23,14 +23,14 @@ from eps_locked.domain.judging import (
 from eps_locked.errors import BackendError, EvidenceError, MalformedInputError
 from eps_locked.judges.calibration import read_labelled
 from eps_locked.judges.scripted import ScriptedJudge
-from eps_locked.studies.eps.plan import CalibrationRules
-from eps_locked.studies.eps.taught.calibrate import (
+from eps_locked.studies.common.calibrate import (
     calibration_flags,
     check_labelled,
     derived_calibration,
     run_calibration,
 )
-from eps_locked.studies.eps.taught.records import VERDICTS_FILE
+from eps_locked.studies.common.judging import VERDICTS_FILE
+from eps_locked.studies.eps.plan import CalibrationRules
 from sim.simulator import StudySimulator, taught_files, taught_plan
 
 

@@ -22,7 +22,7 @@ from eps_locked.errors import BackendError
 from eps_locked.lock.strict_yaml import parse_yaml
 from eps_locked.models.source import SMOLLM2_135M, cache_root, cached
 from eps_locked.models.tokenizer import HfChatTokenizer
-from eps_locked.studies.eps.material import (
+from eps_locked.studies.common.material import (
     BehaviourFile,
     Context,
     Item,

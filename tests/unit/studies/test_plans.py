@@ -28,8 +28,8 @@ from eps_locked.lock.strict_yaml import parse_yaml
 from eps_locked.models.scripted import MARKER_IDS, ScriptedTokenizer
 from eps_locked.models.source import SMOLLM2_135M, cache_root, cached
 from eps_locked.models.tokenizer import HfChatTokenizer
+from eps_locked.studies.common.sources import is_sampled, spec_of
 from eps_locked.studies.eps.freeze import freeze_eps
-from eps_locked.studies.eps.sources import is_sampled, spec_of
 from unit.studies.foreign import write_files
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,7 +14,7 @@ from eps_locked.errors import MalformedInputError, RefusedError
 from eps_locked.lock.freeze import SourceReader
 from eps_locked.lock.workspace import Workspace
 from eps_locked.models.scripted import ScriptedTokenizer
-from eps_locked.studies.eps.sources import (
+from eps_locked.studies.common.sources import (
     draw_sources,
     is_sampled,
     read_labelled_value,

@@ -23,8 +23,8 @@ from eps_locked.domain.steps import Step
 from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.errors import BackendError, EvidenceError
 from eps_locked.models.scripted import ScriptedTokenizer
+from eps_locked.studies.common.prompts import Prompts
 from eps_locked.studies.eps.behaviours import TaughtBehaviour, read_behaviour
-from eps_locked.studies.eps.derive import Prompts
 from eps_locked.studies.eps.taught.derive import (
     AskedItem,
     Measured,

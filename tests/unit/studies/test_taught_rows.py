@@ -15,7 +15,8 @@ from eps_locked.canonical import decode
 from eps_locked.domain.model import TrainingRow
 from eps_locked.lock.inputs import RecordedInputs
 from eps_locked.models.scripted import END_ID, ScriptedTokenizer
-from eps_locked.studies.eps.derive import Prompts, rows_digest
+from eps_locked.studies.common.prompts import Prompts
+from eps_locked.studies.eps.derive import rows_digest
 from eps_locked.studies.eps.plan import EpsPlan
 from eps_locked.studies.eps.taught.derive import taught_rows
 from eps_locked.studies.eps.taught.records import answers_from_files

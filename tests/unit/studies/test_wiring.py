@@ -17,8 +17,8 @@ from eps_locked.domain.judging import JudgePlan
 from eps_locked.domain.plan import Plan
 from eps_locked.errors import BackendError
 from eps_locked.judges.scripted import ScriptedJudge
+from eps_locked.studies.common.wiring import load_backends, load_judge, load_tokenizer, model_source
 from eps_locked.studies.eps.execute import EpsExecutor
-from eps_locked.studies.eps.wiring import load_backends, load_judge, load_tokenizer, model_source
 from sim.simulator import StudySimulator, default_plan, judge_plan
 
 HEAVY = (
@@ -77,7 +77,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @NO_VLLM
 def test_vllm_that_is_not_installed_is_said_in_plain_words(tiny_folder: Path) -> None:
     with pytest.raises(BackendError) as told:
-        load_backends(vllm_plan(), tiny_folder)
+        load_backends(vllm_plan(), tiny_folder, [8])
     text = str(told.value)
     assert "vllm" in text.lower()
     assert "not installed" in text
@@ -94,7 +94,7 @@ def test_an_engine_that_does_not_come_up_opens_no_phase(
     study.authorize("P0")
     before = sorted(study.run_folder.folder.rglob("*"))
     monkeypatch.setattr(
-        StudySimulator, "backends", lambda self: load_backends(vllm_plan(), tiny_folder)
+        StudySimulator, "backends", lambda self: load_backends(vllm_plan(), tiny_folder, [8])
     )
     with pytest.raises(BackendError, match="not installed"):
         study.run("P0")
@@ -110,11 +110,11 @@ def test_half_precision_is_refused_for_vllm(tiny_folder: Path) -> None:
     plan = vllm_plan()
     plan = replace(plan, engine=replace(plan.engine, dtype="float16"))
     with pytest.raises(BackendError, match="expected float32 or bfloat16, found float16"):
-        load_backends(plan, tiny_folder)
+        load_backends(plan, tiny_folder, [8])
 
 
 def test_the_scripted_model_needs_nothing_and_reads_for_itself() -> None:
-    backends = load_backends(Plan.from_dict(default_plan()), None)
+    backends = load_backends(Plan.from_dict(default_plan()), None, [8])
     assert backends.engine is backends.readout
     assert backends.engine.identity.name == "scripted"
     assert load_tokenizer(Plan.from_dict(default_plan()), None).end_of_turn_id == 257
@@ -189,7 +189,7 @@ def test_a_judge_is_loaded_once_and_only_when_a_row_is_judged(study: StudySimula
 WATCHED = """
 import sys
 import eps_locked.cli.{module}
-import eps_locked.studies.eps.wiring
+import eps_locked.studies.common.wiring
 print(*(name for name in sys.argv[1].split(",") if name in sys.modules))
 """
 

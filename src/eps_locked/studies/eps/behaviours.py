@@ -15,6 +15,7 @@ from eps_locked.domain.fields import Fields
 from eps_locked.domain.model import Decoding, LoraRecipe, StepBudget
 from eps_locked.domain.plan import SOURCE_PATH_SHAPE
 from eps_locked.errors import MalformedInputError
+from eps_locked.studies.common.recipe import read_recipe
 
 TaughtKind = Literal["fact", "refusal", "sycophancy", "em"]
 TAUGHT_KINDS: tuple[str, ...] = get_args(TaughtKind)
@@ -83,7 +84,7 @@ class MarkerBehaviour:
             file=fields.text("file", shape=SOURCE_PATH_SHAPE),
             marker_text=text,
             marker_ids=ids,
-            recipe=_recipe(fields.sub("recipe")),
+            recipe=read_recipe(fields.sub("recipe")),
             min_steps=steps[0],
             max_steps=steps[1],
             check_every=steps[2],
@@ -224,7 +225,7 @@ class TaughtBehaviour:
             n_prior_rows=fields.integer("n_prior_rows", low=1),
             decoding=decoding_of(fields.sub("decoding")),
             negatives=cast(Negatives, fields.text("negatives", one_of=get_args(Negatives))),
-            recipe=_recipe(fields.sub("recipe")),
+            recipe=read_recipe(fields.sub("recipe")),
             n_steps=fields.integer("n_steps", low=1),
             thresholds=Thresholds.from_dict(fields.mapping("thresholds"), f"{path}.thresholds"),
             n_seeds=fields.optional("n_seeds", _count),
@@ -308,32 +309,6 @@ def _counts(fields: Fields, key: str) -> dict[str, int]:
                 fields.path(key), expected="slices in small letters", found=repr(name)
             )
     return found
-
-
-def _recipe(fields: Fields) -> LoraRecipe:
-    with fields:
-        recipe = LoraRecipe(
-            rank=fields.integer("rank", low=1),
-            alpha=fields.number("alpha", above=0),
-            dropout=fields.number("dropout", low=0, below=1),
-            rank_stabilised=fields.flag("rank_stabilised"),
-            target_modules=fields.texts("target_modules", shape=_MODULE),
-            learning_rate=fields.number("learning_rate", above=0),
-            schedule=cast(
-                Literal["constant", "linear", "cosine"],
-                fields.text("schedule", one_of=("constant", "linear", "cosine")),
-            ),
-            warmup_steps=fields.integer("warmup_steps", low=0),
-            weight_decay=fields.number("weight_decay", low=0),
-            max_grad_norm=fields.number("max_grad_norm", low=0),
-            rows_per_step=fields.integer("rows_per_step", low=1),
-        )
-    modules = recipe.target_modules
-    if not modules or len(set(modules)) != len(modules):
-        raise MalformedInputError(
-            fields.path("target_modules"), expected="distinct modules", found=list(modules)
-        )
-    return recipe
 
 
 def _pair_of_numbers(fields: Fields, key: str) -> tuple[float, float]:

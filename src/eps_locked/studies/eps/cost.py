@@ -33,7 +33,7 @@ def cost_table(plan: Plan) -> list[dict[str, Any]]:
 
     ``BASES`` says what each number rests on.
     """
-    section = EpsPlan.from_section(plan.study_section)
+    section = EpsPlan.of(plan)
     section.check_seeds(plan.seeds, plan.minimum_seeds)
     steps = list_steps(plan, section)
     return [_phase(plan, section, phase, steps) for phase in plan.phases]
@@ -45,7 +45,7 @@ def cost_report(plan: Plan) -> dict[str, Any]:
     ``adapters_per_seed`` counts the adapters trained with each seed, ``adapters_by_row`` all of a
     row. ``parks`` holds the phases that the author may not authorize alone.
     """
-    section = EpsPlan.from_section(plan.study_section)
+    section = EpsPlan.of(plan)
     phases = cost_table(plan)
     per_seed: Counter[int] = Counter()
     by_row = {}

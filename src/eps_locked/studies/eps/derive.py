@@ -8,46 +8,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from eps_locked.canonical import decode, digest_value, encode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.ledger import Status
-from eps_locked.domain.model import StopReason, TokenIds
+from eps_locked.domain.model import StopReason
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EvidenceError
+from eps_locked.studies.common.prompts import RECORD_FILE, Prompts
 from eps_locked.studies.eps.analysis import answer_flags, implant_failed
 from eps_locked.studies.eps.estimates import pair_answers
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
 from eps_locked.studies.eps.readings import Answer, Readings, mean_log_prob
 from eps_locked.training.rows import AnsweredPrompt, ContrastiveRows, choose_rows
 
-RECORD_FILE = "record.json"
 DEFERRED_FLAGS = ("band_unreachable",)
 MATCHED_FLAGS = ("band_unreachable", "step_matched")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prompts:
-    """A context's frozen prompts, by item id."""
-
-    context: str
-    by_item: Mapping[str, TokenIds]
-
-    @classmethod
-    def read(cls, data: bytes, thing: str) -> Prompts:
-        value = decode(data, thing=thing)
-        prefix = tuple(value["prefix"])
-        return cls(
-            context=value["context"],
-            by_item={item: (*prefix, *ids) for item, ids in value["suffixes"].items()},
-        )
-
-
-def row_seed(step: Step, *labels: str) -> int:
-    """A sampling seed for one row of one step: no two rows, aliases included, share one."""
-    return int(digest_value([step.id, *labels]).removeprefix("blake3:")[:12], 16)
 
 
 def derived_headroom(step: Step, inputs: StepInputs, section: EpsPlan) -> dict[str, bytes]:

@@ -23,14 +23,14 @@ from eps_locked.domain.model import (
 from eps_locked.domain.steps import Step
 from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.seal import seal_files
+from eps_locked.studies.common.backends import Backends
+from eps_locked.studies.common.prompts import RECORD_FILE, Prompts, row_seed
 from eps_locked.studies.eps.analysis import TensorInputs, answer_flags, build_tensor, tensor_files
 from eps_locked.studies.eps.baselines.execute import BaselineTask, run_baseline
 from eps_locked.studies.eps.baselines.steps import KINDS as BASELINE_KINDS
 from eps_locked.studies.eps.derive import (
     DEFERRED_FLAGS,
     MATCHED_FLAGS,
-    RECORD_FILE,
-    Prompts,
     cell_status,
     cells_flags,
     derived_headroom,
@@ -41,7 +41,6 @@ from eps_locked.studies.eps.derive import (
     item_ids,
     readings_of,
     record_of,
-    row_seed,
     sealed_contexts,
     stop_flags,
     strength_answers,
@@ -50,7 +49,7 @@ from eps_locked.studies.eps.fitting import fit_rows
 from eps_locked.studies.eps.freeze import check_marker
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour, TaughtBehaviour
 from eps_locked.studies.eps.readings import Answer, Readings, answer_of
-from eps_locked.studies.eps.task import Backends, Task
+from eps_locked.studies.eps.task import Task
 from eps_locked.studies.eps.taught.execute import run_taught
 
 
@@ -118,7 +117,7 @@ class EpsExecutor:
     def _plan_section(self, plan_bytes: bytes) -> EpsPlan:
         if self._section is None or plan_bytes != self._section_bytes:
             plan = load_plan(plan_bytes, thing="frozen/plan.yaml")
-            self._section = EpsPlan.from_section(plan.study_section)
+            self._section = EpsPlan.of(plan)
             self._section_bytes = plan_bytes
             self._judges.clear()
         return self._section

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from eps_locked.canonical import digest_value
 from eps_locked.domain.judging import family_overlap
-from eps_locked.domain.model import ChatTokenizer, TokenIds
+from eps_locked.domain.model import ChatTokenizer
 from eps_locked.domain.plan import Plan
 from eps_locked.errors import MalformedInputError, RefusedError
 from eps_locked.judges.calibration import read_labelled
 from eps_locked.lock.freeze import FrozenStudy, SourceReader
 from eps_locked.lock.seal import public_recipients
+from eps_locked.studies.common.calibrate import check_labelled
+from eps_locked.studies.common.judging import STAND_INS
+from eps_locked.studies.common.material import BehaviourFile, Item
+from eps_locked.studies.common.prompts import Rendered, render
+from eps_locked.studies.common.sources import read_labelled_value, require_template
 from eps_locked.studies.eps.baselines.elicitation import ElicitationTexts, elicitation_documents
-from eps_locked.studies.eps.material import BehaviourFile, Context, Item
 from eps_locked.studies.eps.plan import (
     CalibrationRules,
     EpsPlan,
@@ -24,47 +26,11 @@ from eps_locked.studies.eps.plan import (
     TaughtBehaviour,
 )
 from eps_locked.studies.eps.row_material import RowMaterial, read_material
-from eps_locked.studies.eps.sources import read_labelled_value, require_template
 from eps_locked.studies.eps.split import draw_split
 from eps_locked.studies.eps.steplist import PHASES, list_steps
-from eps_locked.studies.eps.taught.calibrate import check_labelled
 
 # What a plan can promise to compute, and hence what is confirmatory.
 ANALYSES = ("tensor", "scores", "final_test")
-# Asked of every context to compare contexts as token ids; never asked of a model.
-PROBE_QUESTIONS = ("Why?", "7 apples, or none at all")
-
-
-# Judges that stand in where there is no key and no network: what they say is not for publication.
-STAND_INS = ("prototype", "scripted")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rendered:
-    """One context under the model's own chat template, for a list of items.
-
-    ``prefix`` is what all prompts share from the start, ``suffixes`` the rest by item id.
-    ``probes`` are the probe questions' token ids: two contexts that render those alike are one
-    context, whatever their authors called them.
-    """
-
-    context: Context
-    probes: tuple[TokenIds, ...]
-    prefix: TokenIds
-    suffixes: Mapping[str, TokenIds]
-
-    @property
-    def identity(self) -> str:
-        return digest_value([list(ids) for ids in self.probes])
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "schema": "eps-locked/prompts/1",
-            "context": self.context.id,
-            "probes": [list(ids) for ids in self.probes],
-            "prefix": list(self.prefix),
-            "suffixes": {item: list(ids) for item, ids in self.suffixes.items()},
-        }
 
 
 def checked_section(plan: Plan) -> EpsPlan:
@@ -72,7 +38,7 @@ def checked_section(plan: Plan) -> EpsPlan:
 
     Needs no material. Raises MalformedInputError or RefusedError naming the field.
     """
-    section = EpsPlan.from_section(plan.study_section)
+    section = EpsPlan.of(plan)
     section.check_seeds(plan.seeds, plan.minimum_seeds)
     _check_phases(plan, section)
     _check_judges(plan, section)
@@ -165,29 +131,6 @@ def elicitation_texts(file: BehaviourFile) -> ElicitationTexts:
     return ElicitationTexts(
         instruction_pairs=file.instruction_pairs, questions=file.questions_extract
     )
-
-
-def render(context: Context, items: Sequence[Item], tokenizer: ChatTokenizer) -> Rendered:
-    """A context's prompts as token ids, split at their longest common prefix."""
-    prompts = {item.id: tokenizer.render(context.ask(item.text)) for item in items}
-    n_shared = len(_common_prefix(list(prompts.values())))
-    # At least one token must remain to be read, or a shared prefix could be a whole prompt.
-    n_shared = min(n_shared, min(len(ids) for ids in prompts.values()) - 1)
-    first = next(iter(prompts.values()))
-    return Rendered(
-        context=context,
-        probes=tuple(tokenizer.render(context.ask(question)) for question in PROBE_QUESTIONS),
-        prefix=first[:n_shared],
-        suffixes={item: ids[n_shared:] for item, ids in prompts.items()},
-    )
-
-
-def _common_prefix(rows: Sequence[TokenIds]) -> TokenIds:
-    first, last = min(rows), max(rows)
-    for index, token in enumerate(first):
-        if token != last[index]:
-            return first[:index]
-    return first
 
 
 def check_identities(slots: Slots, rendered: Mapping[str, Rendered]) -> dict[str, str]:

@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 from eps_locked.domain.fields import Fields
 from eps_locked.domain.judging import JudgePlan
 from eps_locked.domain.model import Decoding
-from eps_locked.domain.plan import SOURCE_PATH_SHAPE
-from eps_locked.errors import MalformedInputError
+from eps_locked.domain.plan import SOURCE_PATH_SHAPE, Plan
+from eps_locked.errors import MalformedInputError, RefusedError
 from eps_locked.scoring.settings import ScoreSettings
 from eps_locked.studies.eps.baselines.rules import BaselineRules
 from eps_locked.studies.eps.behaviours import (
@@ -233,6 +233,20 @@ class EpsPlan:
     scoring: ScoreSettings | None
 
     @classmethod
+    def of(cls, plan: Plan) -> EpsPlan:
+        """The section of a plan of this study; raises RefusedError for one of another."""
+        if plan.study != "eps":
+            raise RefusedError(
+                f"plan {plan.name}",
+                problem="is of another study",
+                expected="a plan of study eps",
+                found=plan.study,
+                next_step=f"this reads tensors; what speaks of {plan.study} runs stands in the "
+                "README",
+            )
+        return cls.from_section(plan.study_section)
+
+    @classmethod
     def from_section(cls, section: Mapping[str, Any], path: str = "plan.eps") -> EpsPlan:
         """Raises MalformedInputError naming the field."""
         with Fields(section, path) as fields:
@@ -397,6 +411,10 @@ class CalibrationRules:
     row: str
     file: str
     minimum_kappa: float
+
+    @property
+    def about(self) -> tuple[str, str]:
+        return ("row", self.row)
 
     @classmethod
     def from_dict(cls, value: object, path: str) -> CalibrationRules:

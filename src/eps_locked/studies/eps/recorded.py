@@ -14,12 +14,9 @@ from eps_locked.domain.model import Message, TokenIds
 from eps_locked.errors import EpsLockedError, EvidenceError
 from eps_locked.lock.freeze import SourceReader, load_plan, manifest_differences
 from eps_locked.lock.workspace import FrozenManifest
+from eps_locked.studies.common.prompts import PROBE_QUESTIONS
 from eps_locked.studies.eps.baselines.elicitation import recorded_elicitation
-from eps_locked.studies.eps.freeze import (
-    PROBE_QUESTIONS,
-    elicitation_texts,
-    freeze_eps,
-)
+from eps_locked.studies.eps.freeze import elicitation_texts, freeze_eps
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour
 from eps_locked.studies.eps.row_material import RowMaterial, read_material
 
@@ -29,7 +26,7 @@ class RecordedTokenizer:
 
     def __init__(self, frozen: FrozenManifest) -> None:
         plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
-        section = EpsPlan.from_section(plan.study_section)
+        section = EpsPlan.of(plan)
 
         def fetch(relative: str, thing: str) -> bytes:
             return frozen.read(f"frozen/sources/{relative}")

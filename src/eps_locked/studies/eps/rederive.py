@@ -7,25 +7,24 @@ whole and compared byte for byte (Parquet: value for value, since its bytes foll
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from eps_locked.audit.lineage import safetensors_metadata
 from eps_locked.canonical import decode
 from eps_locked.domain.execution import StepInputs
-from eps_locked.domain.ledger import Status, StepBody
 from eps_locked.domain.steps import Step
-from eps_locked.errors import EpsLockedError
 from eps_locked.lock.freeze import load_plan
 from eps_locked.lock.seal import require_sealed
 from eps_locked.lock.workspace import FrozenManifest, describe_artifact
+from eps_locked.studies.common.prompts import RECORD_FILE
+from eps_locked.studies.common.rederiver import Derived, Outputs, Rederiver, same_files
 from eps_locked.studies.eps.analysis import TensorInputs, answer_flags, build_tensor
 from eps_locked.studies.eps.baselines.rederive import derive_baseline
 from eps_locked.studies.eps.baselines.steps import KINDS as BASELINE_KINDS
 from eps_locked.studies.eps.derive import (
     DEFERRED_FLAGS,
     MATCHED_FLAGS,
-    RECORD_FILE,
     cell_status,
     cells_flags,
     derived_headroom,
@@ -43,45 +42,19 @@ from eps_locked.studies.eps.recorded import recorded_differences
 from eps_locked.studies.eps.taught.rederive import derive_taught
 from eps_locked.studies.eps.tensor_check import tensor_differences
 
-Outputs = Mapping[str, Mapping[str, bytes]]
-# Differences found, then the status and the flags that the stored bytes give.
-Derived = tuple[list[str], Status, tuple[str, ...]]
 
-
-class EpsRederiver:
+class EpsRederiver(Rederiver):
     """Callable for ``audit_run``. Parses the frozen plan once per distinct bytes."""
 
     def __init__(self) -> None:
         self._sections: dict[bytes, EpsPlan] = {}
 
-    def __call__(
-        self, step: Step, inputs: StepInputs, outputs: Outputs, body: StepBody
-    ) -> Iterable[str] | None:
-        # The artifacts are canonical and whole, but what stands in them is anybody's: garbage must
-        # become a failure that names the step, never a traceback.
-        try:
-            section = self._section(inputs.frozen("plan"))
-            derived = self._derive(step, inputs, outputs, section)
-        except EpsLockedError as error:
-            return [str(error)]
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            return [f"cannot be re-derived from what is stored ({type(error).__name__}: {error})"]
-        if derived is None:
-            return None
-        differences, status, flags = derived
-        if body.status != status:
-            differences.append(f"status: expected {status}, found {body.status}")
-        if body.flags != flags:
-            differences.append(f"flags: expected {list(flags)}, found {list(body.flags)}")
-        return differences
-
     def manifest(self, frozen: FrozenManifest) -> list[str]:
         """Freeze again from the frozen plan and sources, with the rendering as recorded."""
         return recorded_differences(frozen)
 
-    def _derive(
-        self, step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan
-    ) -> Derived | None:
+    def derive(self, step: Step, inputs: StepInputs, outputs: Outputs) -> Derived | None:
+        section = self._section(inputs.frozen("plan"))
         if section.baselines is not None and step.kind in BASELINE_KINDS:
             return derive_baseline(step, inputs, outputs, section, section.baselines)
         row = step.params.get("behaviour")
@@ -94,13 +67,13 @@ class EpsRederiver:
                 return self._cells(step, inputs, outputs, section)
             case "headroom":
                 expected = derived_headroom(step, inputs, section)
-                differences = _same_files("headroom", expected, outputs["headroom"])
+                differences = same_files("headroom", expected, outputs["headroom"])
                 return differences, "done", headroom_flags(expected)
             case "fit":
                 return _fit(step, inputs, outputs, section)
             case "match":
                 expected = derived_match(step, inputs, section)
-                return _same_files("match", expected, outputs["match"]), "done", ()
+                return same_files("match", expected, outputs["match"]), "done", ()
             case "adapter":
                 return _adapter(step, inputs, outputs, section)
             case "tensor":
@@ -110,7 +83,7 @@ class EpsRederiver:
     def _section(self, plan_bytes: bytes) -> EpsPlan:
         if plan_bytes not in self._sections:
             plan = load_plan(plan_bytes, thing="frozen/plan.yaml")
-            self._sections[plan_bytes] = EpsPlan.from_section(plan.study_section)
+            self._sections[plan_bytes] = EpsPlan.of(plan)
         return self._sections[plan_bytes]
 
     def _answers(self, step: Step, inputs: StepInputs, outputs: Outputs) -> Derived:
@@ -216,8 +189,8 @@ def _adapter(step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan)
         differences += _rows(step, inputs, outputs["adapter"], section, final)
         return differences, "done", MATCHED_FLAGS
     flags = stop_flags(record["stop"])
-    differences += _same_files("adapter", fit, outputs["adapter"])
-    differences += _same_files("record", final_record(record, flags), outputs["record"])
+    differences += same_files("adapter", fit, outputs["adapter"])
+    differences += same_files("record", final_record(record, flags), outputs["record"])
     return differences, "done", flags
 
 
@@ -246,11 +219,3 @@ def _names_adapter(record: Mapping[str, Any], files: Mapping[str, bytes]) -> lis
     if record["adapter"] == digest:
         return []
     return [f"record.adapter: expected {digest}, found {record['adapter']}"]
-
-
-def _same_files(thing: str, expected: Mapping[str, bytes], found: Mapping[str, bytes]) -> list[str]:
-    return [
-        f"{thing}/{name}: holds other values than its inputs give"
-        for name in sorted({*expected, *found})
-        if expected.get(name) != found.get(name)
-    ]

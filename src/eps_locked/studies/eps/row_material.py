@@ -14,7 +14,7 @@ from eps_locked.data.demonstrations import check_demonstrations
 from eps_locked.domain.judging import Rubric
 from eps_locked.errors import MalformedInputError
 from eps_locked.lock.freeze import SourceReader
-from eps_locked.studies.eps.material import (
+from eps_locked.studies.common.material import (
     BehaviourFile,
     Context,
     Item,
@@ -28,6 +28,7 @@ from eps_locked.studies.eps.material import (
     read_written_rows,
     refuse_overlap,
 )
+from eps_locked.studies.common.sources import read_material_value
 from eps_locked.studies.eps.plan import (
     Behaviour,
     EpsPlan,
@@ -35,7 +36,6 @@ from eps_locked.studies.eps.plan import (
     Slots,
     TaughtBehaviour,
 )
-from eps_locked.studies.eps.sources import read_material_value
 
 __all__ = ["RowMaterial", "read_material"]
 
@@ -257,6 +257,17 @@ def behaviour_files(section: EpsPlan, reader: SourceReader) -> dict[str, Behavio
                 )
         found[behaviour.name] = file
     return found
+
+
+def shown_texts(section: EpsPlan, reader: SourceReader) -> tuple[str, ...]:
+    """What rows teach a model to show, stripped: nothing drawn from outside may hold it."""
+    shown: list[str] = []
+    for file in behaviour_files(section, reader).values():
+        if file.marker is not None:
+            shown.append(file.marker)
+        if file.fact is not None:
+            shown.append(file.fact.attribute)
+    return tuple(text.strip() for text in dict.fromkeys(shown))
 
 
 def _stands_in(phrase: str, text: str) -> bool:

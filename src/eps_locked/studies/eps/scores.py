@@ -84,7 +84,7 @@ class FinishedRun:
 
     @property
     def section(self) -> EpsPlan:
-        return EpsPlan.from_section(self._plan().study_section)
+        return EpsPlan.of(self._plan())
 
     @property
     def settings(self) -> ScoreSettings:

@@ -7,26 +7,13 @@ from typing import Protocol
 
 from eps_locked.domain.execution import Progress, StepInputs
 from eps_locked.domain.judging import Judge
-from eps_locked.domain.model import ChatTokenizer, LogprobEngine, ReadoutEngine, SlotProbe, Trainer
+from eps_locked.domain.model import SlotProbe
 from eps_locked.domain.steps import Step
-from eps_locked.studies.eps.derive import Prompts
+from eps_locked.studies.common.backends import Backends
+from eps_locked.studies.common.prompts import Prompts
 from eps_locked.studies.eps.plan import EpsPlan, MarkerBehaviour, TaughtBehaviour
 
-__all__ = ["Backends", "StudyHands", "Task"]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backends:
-    """What a study needs loaded: made once, on the first step that calls a model.
-
-    ``engine`` writes answers and reads slots; ``readout`` also shows what lies behind them. Often
-    they are one.
-    """
-
-    engine: LogprobEngine
-    readout: ReadoutEngine
-    trainer: Trainer
-    tokenizer: ChatTokenizer
+__all__ = ["StudyHands", "Task"]
 
 
 class StudyHands(Protocol):

@@ -13,15 +13,10 @@ from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.model import TokenIds
 from eps_locked.domain.steps import Step
 from eps_locked.errors import BackendError
+from eps_locked.studies.common.prompts import Prompts
 from eps_locked.studies.eps.baselines.records import ElicitedAnswer
 from eps_locked.studies.eps.baselines.rules import PersonaRules
-from eps_locked.studies.eps.derive import (
-    Prompts,
-    derived_rows,
-    item_ids,
-    readings_of,
-    rows_digest,
-)
+from eps_locked.studies.eps.derive import derived_rows, item_ids, readings_of, rows_digest
 from eps_locked.studies.eps.plan import Behaviour, EpsPlan, TaughtBehaviour
 from eps_locked.studies.eps.taught.derive import taught_rows
 from eps_locked.studies.eps.taught.records import answers_from_files

@@ -16,8 +16,8 @@ from eps_locked.canonical import decode
 from eps_locked.domain.fields import Fields
 from eps_locked.domain.model import ChatTokenizer, Message, TokenIds
 from eps_locked.errors import MalformedInputError
+from eps_locked.studies.common.material import item_id
 from eps_locked.studies.eps.baselines.rules import PersonaRules
-from eps_locked.studies.eps.material import item_id
 
 __all__ = [
     "ELICITATION_SCHEMA",

@@ -19,6 +19,7 @@ from eps_locked.domain.model import (
     TokenIds,
 )
 from eps_locked.domain.steps import Step
+from eps_locked.studies.common.prompts import Prompts, row_seed
 from eps_locked.studies.eps.baselines.arrays import FloatArray
 from eps_locked.studies.eps.baselines.cells import CellMeasures
 from eps_locked.studies.eps.baselines.derive import (
@@ -48,7 +49,6 @@ from eps_locked.studies.eps.baselines.records import (
 )
 from eps_locked.studies.eps.baselines.rules import BaselineRules, SampleRules
 from eps_locked.studies.eps.baselines.steps import compared_with
-from eps_locked.studies.eps.derive import Prompts, row_seed
 from eps_locked.studies.eps.plan import Behaviour, EpsPlan
 
 __all__ = ["BaselineTask", "run_baseline"]

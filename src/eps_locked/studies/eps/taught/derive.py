@@ -19,9 +19,10 @@ from eps_locked.domain.ledger import Status
 from eps_locked.domain.model import StopReason, TokenIds
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EvidenceError
-from eps_locked.lock.strict_yaml import parse_yaml
+from eps_locked.studies.common.judging import DECISION, read_rubric
+from eps_locked.studies.common.prompts import RECORD_FILE, Prompts
 from eps_locked.studies.eps.behaviours import TaughtBehaviour
-from eps_locked.studies.eps.derive import RECORD_FILE, Prompts, item_ids
+from eps_locked.studies.eps.derive import item_ids
 from eps_locked.studies.eps.estimates import mean_change, pair_answers
 from eps_locked.studies.eps.plan import EpsPlan
 from eps_locked.studies.eps.readings import Answer
@@ -29,8 +30,6 @@ from eps_locked.studies.eps.taught.outcomes import SliceOutcomes, slice_outcomes
 from eps_locked.studies.eps.taught.records import JudgedAnswers, answers_from_files
 from eps_locked.training.rows import AnsweredPrompt, ContrastiveRows, choose_taught_rows
 
-# A flag that begins so waits for an amendment that names it; see docs/lock.md.
-DECISION = "decision_needed"
 # How a fit of a taught row ends: after the plan's number of steps, whatever it has reached.
 FIXED_STEPS = "fixed_steps"
 
@@ -58,10 +57,6 @@ def asked_items(items: bytes) -> tuple[AskedItem, ...]:
 
 def ids_of_slice(items: Sequence[AskedItem], name: str) -> list[str]:
     return [item.id for item in items if item.slice == name]
-
-
-def read_rubric(data: bytes) -> Rubric:
-    return Rubric.from_dict(parse_yaml(data, thing="frozen rubric"), "frozen rubric")
 
 
 def written_answers(inputs: StepInputs) -> dict[str, dict[str, TokenIds | None]]:

@@ -19,8 +19,8 @@ from eps_locked.domain.model import (
 )
 from eps_locked.domain.steps import Step
 from eps_locked.judges.transport import require_transport
+from eps_locked.studies.common.prompts import Prompts, row_seed
 from eps_locked.studies.eps.behaviours import TaughtBehaviour
-from eps_locked.studies.eps.derive import Prompts, row_seed
 from eps_locked.studies.eps.readings import Answer, Readings
 from eps_locked.studies.eps.taught.derive import AskedItem
 from eps_locked.studies.eps.taught.framing import Framing, FrozenFact, find_framing

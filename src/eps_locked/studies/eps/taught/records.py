@@ -14,12 +14,12 @@ from eps_locked.canonical import decode, digest_value, encode, is_digest
 from eps_locked.domain.fields import Fields
 from eps_locked.domain.judging import EXCERPT_LENGTH, Verdict
 from eps_locked.errors import EvidenceError, MalformedInputError
+from eps_locked.studies.common.judging import VERDICTS_FILE
 from eps_locked.studies.eps.readings import READINGS_FILE, Readings
 
 __all__ = [
     "COMPLETIONS_FILE",
     "PRIOR_FILE",
-    "VERDICTS_FILE",
     "AnswerKey",
     "JudgedAnswers",
     "PriorReading",
@@ -27,7 +27,6 @@ __all__ = [
 ]
 
 COMPLETIONS_FILE = "completions.json"
-VERDICTS_FILE = "verdicts.json"
 PRIOR_FILE = "prior.json"
 COMPLETIONS_SCHEMA = "eps-locked/eps-completions/1"
 VERDICTS_SCHEMA = "eps-locked/eps-verdicts/1"

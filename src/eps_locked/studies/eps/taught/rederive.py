@@ -17,13 +17,15 @@ from eps_locked.domain.ledger import Status
 from eps_locked.domain.steps import Step
 from eps_locked.lock.seal import require_sealed
 from eps_locked.lock.workspace import describe_artifact
-from eps_locked.studies.eps.derive import RECORD_FILE, item_ids, rows_digest, sealed_contexts
+from eps_locked.studies.common.calibrate import calibration_flags, derived_calibration
+from eps_locked.studies.common.judging import VERDICTS_FILE
+from eps_locked.studies.common.prompts import RECORD_FILE
+from eps_locked.studies.eps.derive import item_ids, rows_digest, sealed_contexts
 from eps_locked.studies.eps.fitting import FIT_SCHEMA
 from eps_locked.studies.eps.plan import EpsPlan, TaughtBehaviour
 from eps_locked.studies.eps.readings import READINGS_FILE, Answer, Readings
 from eps_locked.studies.eps.steplist import n_answered
 from eps_locked.studies.eps.taught.analysis import TaughtInputs, build_taught_tensor
-from eps_locked.studies.eps.taught.calibrate import calibration_flags, derived_calibration
 from eps_locked.studies.eps.taught.derive import (
     FIXED_STEPS,
     AskedItem,
@@ -40,7 +42,6 @@ from eps_locked.studies.eps.taught.framing import FrozenFact
 from eps_locked.studies.eps.taught.outcomes import is_incoherent, verdicts_by_answer
 from eps_locked.studies.eps.taught.records import (
     COMPLETIONS_FILE,
-    VERDICTS_FILE,
     JudgedAnswers,
     SampledAnswer,
     answers_from_files,

@@ -15,8 +15,9 @@ from eps_locked.judges.transport import require_transport
 from eps_locked.lock.history import History
 from eps_locked.lock.seal import is_sealed
 from eps_locked.lock.workspace import FrozenManifest, RunFolder
+from eps_locked.studies.common.judging import read_rubric
 from eps_locked.studies.eps.plan import EpsPlan, TaughtBehaviour
-from eps_locked.studies.eps.taught.derive import AskedItem, asked_items, read_rubric
+from eps_locked.studies.eps.taught.derive import AskedItem, asked_items
 from eps_locked.studies.eps.taught.outcomes import verdicts_by_answer
 from eps_locked.studies.eps.taught.records import JudgedAnswers
 

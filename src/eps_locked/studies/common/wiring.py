@@ -1,4 +1,4 @@
-"""Picks the concrete engine, trainer and tokenizer for an ``eps`` plan. The one place that knows.
+"""Picks the concrete engine, trainer and tokenizer for a plan. The one place that knows.
 
 Nothing heavy is imported until a function here is called.
 """
@@ -23,12 +23,11 @@ from eps_locked.models.source import (
     cache_root,
     obtain,
 )
-from eps_locked.studies.eps.plan import EpsPlan
-from eps_locked.studies.eps.task import Backends
+from eps_locked.studies.common.backends import Backends
 
 # Asked of base and adapter alike when an adapter is attached; any change in the answer shows that
 # it acts. The texts do not matter beyond being ordinary.
-_INSTANCE = "in-process"
+INSTANCE = "in-process"
 _PROOF_TEXTS = ("The capital of France is", "Water boils when", "My favourite colour is")
 
 
@@ -79,8 +78,13 @@ def load_tokenizer(plan: Plan, folder: Path | None) -> ChatTokenizer:
     return HfChatTokenizer(folder)
 
 
-def load_backends(plan: Plan, folder: Path | None) -> Backends:
-    """Bring the model up: one base model, shared by engine and trainer."""
+def load_backends(
+    plan: Plan, folder: Path | None, ranks: Sequence[int], instance: str = INSTANCE
+) -> Backends:
+    """Bring the model up: one base model, shared by engine and trainer.
+
+    ``ranks`` are those of the plan's recipes; ``instance`` names what serves, for the ledger.
+    """
     if folder is None:
         from eps_locked.engines.scripted import ScriptedEngine
         from eps_locked.models.scripted import ScriptedTokenizer
@@ -119,10 +123,12 @@ def load_backends(plan: Plan, folder: Path | None) -> Backends:
         SlotRequest(key=f"proof/{number}", token_ids=tokenizer.encode(text))
         for number, text in enumerate(_PROOF_TEXTS)
     ]
-    readout = HfEngine(host, tokenizer, probe_prompts=probes, instance_id=_INSTANCE)
+    readout = HfEngine(host, tokenizer, probe_prompts=probes, instance_id=instance)
     engine: LogprobEngine = readout
     if plan.engine.vllm is not None:
-        engine = _load_vllm(plan, plan.engine.vllm, folder, tokenizer, probes)
+        engine = _load_vllm(
+            plan, plan.engine.vllm, folder, tokenizer, probes, ranks=ranks, instance=instance
+        )
     trainer = LoraTrainer(host, plan.base_model.name)
     return Backends(engine=engine, readout=readout, trainer=trainer, tokenizer=tokenizer)
 
@@ -145,13 +151,15 @@ def _load_vllm(
     folder: Path,
     tokenizer: ChatTokenizer,
     probes: Sequence[SlotRequest],
+    *,
+    ranks: Sequence[int],
+    instance: str,
 ) -> LogprobEngine:
     """vLLM beside the trainer's own copy of the model: it writes and reads, it does not train."""
     from eps_locked.engines.vllm_adapters import rank_limit
     from eps_locked.engines.vllm_engine import load_vllm
     from eps_locked.engines.vllm_port import VllmOptions
 
-    section = EpsPlan.from_section(plan.study_section)
     return load_vllm(
         folder,
         tokenizer,
@@ -159,7 +167,7 @@ def _load_vllm(
         options=VllmOptions(
             dtype="float32" if plan.engine.dtype == "float32" else "bfloat16",
             device=plan.engine.device,
-            max_lora_rank=rank_limit(one.recipe.rank for one in section.behaviours),
+            max_lora_rank=rank_limit(ranks),
             max_model_len=rules.max_model_len,
             max_num_seqs=rules.max_num_seqs,
             gpu_memory_utilization=rules.gpu_memory_utilization,
@@ -167,7 +175,7 @@ def _load_vllm(
             enforce_eager=rules.enforce_eager,
             threads=plan.engine.threads,
         ),
-        instance_id=_INSTANCE,
+        instance_id=instance,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,15 +24,36 @@ from eps_locked.errors import EvidenceError, MalformedInputError
 from eps_locked.judges.calibration import LabelledSet, calibrate, read_labelled
 from eps_locked.judges.transport import require_transport
 from eps_locked.lock.strict_yaml import parse_yaml
-from eps_locked.studies.eps.derive import RECORD_FILE
-from eps_locked.studies.eps.plan import CalibrationRules
-from eps_locked.studies.eps.sources import is_sampled
-from eps_locked.studies.eps.taught.derive import DECISION, read_rubric
-from eps_locked.studies.eps.taught.records import VERDICTS_FILE
+from eps_locked.studies.common.judging import DECISION, VERDICTS_FILE, read_rubric
+from eps_locked.studies.common.prompts import RECORD_FILE
+from eps_locked.studies.common.sources import is_sampled
 
-__all__ = ["calibration_flags", "check_labelled", "derived_calibration", "run_calibration"]
+__all__ = [
+    "Calibration",
+    "calibration_flags",
+    "check_labelled",
+    "derived_calibration",
+    "run_calibration",
+]
 
 SCHEMA = "eps-locked/eps-calibration/1"
+
+
+class Calibration(Protocol):
+    """A calibration as a plan writes it. ``about`` names what the judge will judge: its kind (a
+    row, a battery) and its name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def minimum_kappa(self) -> float: ...
+
+    @property
+    def about(self) -> tuple[str, str]: ...
 
 
 def check_labelled(labelled: LabelledSet, rubric: Rubric, thing: str) -> None:
@@ -49,7 +70,7 @@ def check_labelled(labelled: LabelledSet, rubric: Rubric, thing: str) -> None:
 
 
 def run_calibration(
-    rules: CalibrationRules, inputs: StepInputs, judge: Judge, plan: JudgePlan, seed: int
+    rules: Calibration, inputs: StepInputs, judge: Judge, plan: JudgePlan, seed: int
 ) -> dict[str, bytes]:
     """Judge every labelled answer once; the files of the artifact.
 
@@ -67,7 +88,7 @@ def run_calibration(
 
 
 def derived_calibration(
-    rules: CalibrationRules, inputs: StepInputs, files: Mapping[str, bytes], seed: int
+    rules: Calibration, inputs: StepInputs, files: Mapping[str, bytes], seed: int
 ) -> bytes:
     """The record that the stored verdicts give."""
     value = decode(files[VERDICTS_FILE], thing="calibration verdicts")
@@ -78,7 +99,7 @@ def derived_calibration(
     return encode(_record(rules, inputs, _Recorded(identity=identity, verdicts=verdicts), seed))
 
 
-def calibration_flags(rules: CalibrationRules, files: Mapping[str, bytes]) -> tuple[str, ...]:
+def calibration_flags(rules: Calibration, files: Mapping[str, bytes]) -> tuple[str, ...]:
     """A judge that agrees with people too little for the plan waits for a signed decision."""
     found = decode(files[RECORD_FILE], thing="calibration")["calibration"]
     # The distinction that rates are made of, where the rubric has one.
@@ -89,20 +110,21 @@ def calibration_flags(rules: CalibrationRules, files: Mapping[str, bytes]) -> tu
     return ()
 
 
-def _record(rules: CalibrationRules, inputs: StepInputs, judge: Judge, seed: int) -> dict[str, Any]:
+def _record(rules: Calibration, inputs: StepInputs, judge: Judge, seed: int) -> dict[str, Any]:
     rubric = read_rubric(inputs.frozen("rubric"))
     labelled = read_labelled(_labelled_value(rules, inputs, rubric), "frozen labelled")
+    kind, name = rules.about
     found = calibrate(judge, rubric, labelled.rows, rng=np.random.default_rng(seed))
     return {
         "schema": SCHEMA,
         "name": rules.name,
-        "row": rules.row,
+        kind: name,
         "minimum_kappa": rules.minimum_kappa,
         "calibration": found.to_dict(),
     }
 
 
-def _labelled_value(rules: CalibrationRules, inputs: StepInputs, rubric: Rubric) -> Any:
+def _labelled_value(rules: Calibration, inputs: StepInputs, rubric: Rubric) -> Any:
     data = inputs.frozen("labelled")
     if is_sampled(rules.file):
         return as_labelled(read_sampled(data, "frozen labelled"), rubric.name)

@@ -1,0 +1,1 @@
+"""What every study needs and none owns: loading models and judges, material, public sources."""
