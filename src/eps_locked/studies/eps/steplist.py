@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eps_locked.domain.plan import Plan
-from eps_locked.domain.steps import FILE_REF, STEP_REF, Step
-from eps_locked.errors import MalformedInputError
-from eps_locked.studies.eps.baselines.steps import baseline_steps
+from eps_locked.domain.steps import Step
+from eps_locked.studies.common.steps import StepMaker, frozen_file, out, source_file
+from eps_locked.studies.eps.baselines.steps import baseline_steps, row_file
 from eps_locked.studies.eps.behaviours import seeds_of
 from eps_locked.studies.eps.plan import (
     Behaviour,
@@ -22,40 +22,10 @@ from eps_locked.studies.eps.split import SEALED, cell_id, draw_split
 
 PHASES = ("P0", "P1", "P2", "P3")
 
-# (id, kind, inputs, outputs, seed=None, **params): the plan's step under its phase's costs.
-StepFactory = Callable[..., Step]
-
 
 def list_steps(plan: Plan, section: EpsPlan) -> tuple[Step, ...]:
     """The complete step list, in an order in which every input exists before it is read."""
-    costs = {phase: budget.step_seconds for phase, budget in plan.phases.items()}
-
-    def step(
-        identifier: str,
-        kind: str,
-        inputs: dict[str, str],
-        outputs: tuple[str, ...],
-        seed: int | None = None,
-        **params: str,
-    ) -> Step:
-        phase = identifier.partition("/")[0]
-        if kind not in costs[phase]:
-            raise MalformedInputError(
-                f"plan.phases.{phase}.step_seconds.{kind}",
-                problem="is missing",
-                next_step="say what such a step may cost; the cap is checked against it",
-            )
-        return Step(
-            id=identifier,
-            phase=phase,
-            kind=kind,
-            seed=seed,
-            params=params,
-            inputs={"plan": f"{FILE_REF}frozen/plan.yaml", **inputs},
-            outputs=outputs,
-            estimate_ms=round(costs[phase][kind] * 1000),
-        )
-
+    step = StepMaker(plan)
     fates = draw_split(section)["cells"]
     steps: list[Step] = []
     for rules in section.calibrations:
@@ -70,7 +40,7 @@ def list_steps(plan: Plan, section: EpsPlan) -> tuple[Step, ...]:
     return tuple(sorted(steps, key=lambda one: PHASES.index(one.phase)))
 
 
-def _calibration_step(section: EpsPlan, rules: CalibrationRules, step: StepFactory) -> Step:
+def _calibration_step(section: EpsPlan, rules: CalibrationRules, step: StepMaker) -> Step:
     """A judge against human labels, before anything rests on what it says."""
     rubric = section.taught(rules.row).rubric
     return step(
@@ -90,7 +60,7 @@ class _Row:
     section: EpsPlan
     behaviour: Behaviour
     fates: Mapping[str, str]
-    step: StepFactory
+    step: StepMaker
 
     @property
     def name(self) -> str:
@@ -106,7 +76,7 @@ class _Row:
 
     @property
     def headroom(self) -> dict[str, str]:
-        return {"headroom": _out(f"P0/headroom/{self.name}", "headroom")}
+        return {"headroom": out(f"P0/headroom/{self.name}", "headroom")}
 
     def base_steps(self) -> list[Step]:
         b, slots = self.name, self.slots
@@ -128,11 +98,11 @@ class _Row:
                     f"P0/base/{b}/{name}", "base", inputs, ("base",), behaviour=b, context=name
                 )
             )
-        inputs = {f"base:{name}": _out(f"P0/base/{b}/{name}", "base") for name in slots.eval}
+        inputs = {f"base:{name}": out(f"P0/base/{b}/{name}", "base") for name in slots.eval}
         inputs |= self._judging_inputs()
         if isinstance(self.behaviour, MarkerBehaviour):
             inputs |= {
-                f"answers:{name}": _out(f"P0/answers/{b}/{name}", "answers") for name in slots.train
+                f"answers:{name}": out(f"P0/answers/{b}/{name}", "answers") for name in slots.train
             }
         else:
             inputs |= {"items": self._file("items")}
@@ -153,7 +123,7 @@ class _Row:
         b, phase, slots = self.name, self.behaviour.phase, self.slots
         inputs = {
             "contexts": self._file("contexts"),
-            "split": f"{FILE_REF}frozen/split.json",
+            "split": frozen_file("split.json"),
             **self.headroom,
             **self._judging_inputs(),
             **_recipient_inputs(self.section),
@@ -161,12 +131,12 @@ class _Row:
         if isinstance(self.behaviour, TaughtBehaviour):
             inputs["items"] = self._file("items")
         for j in slots.eval:
-            inputs[f"base:{j}"] = _out(f"P0/base/{b}/{j}", "base")
+            inputs[f"base:{j}"] = out(f"P0/base/{b}/{j}", "base")
         for seed in self.seeds:
             for i in slots.train:
-                inputs[f"record:{i}/s{seed}"] = _out(self._adapter_step(i, seed), "record")
+                inputs[f"record:{i}/s{seed}"] = out(self._adapter_step(i, seed), "record")
                 for j in slots.eval:
-                    inputs[f"cell:{i}/{j}/s{seed}"] = _out(
+                    inputs[f"cell:{i}/{j}/s{seed}"] = out(
                         f"{phase}/cells/{b}/{i}/s{seed}", f"cell:{j}"
                     )
         return self.step(f"{phase}/tensor/{b}", "tensor", inputs, ("tensor",), behaviour=b)
@@ -187,13 +157,13 @@ class _Row:
                     context=i,
                 )
             )
-        fits = {f"fit:{i}": _out(f"P1/fit/{b}/{i}/s{seed}", "fit") for i in slots.train}
+        fits = {f"fit:{i}": out(f"P1/fit/{b}/{i}/s{seed}", "fit") for i in slots.train}
         steps.append(
             self.step(f"P1/match/{b}/s{seed}", "match", fits, ("match",), seed=seed, behaviour=b)
         )
         for i in slots.train:
             inputs = {**inputs_of[i], "fit": fits[f"fit:{i}"]}
-            inputs["match"] = _out(f"P1/match/{b}/s{seed}", "match")
+            inputs["match"] = out(f"P1/match/{b}/s{seed}", "match")
             steps.append(
                 self.step(
                     self._adapter_step(i, seed),
@@ -227,7 +197,7 @@ class _Row:
         b = self.name
         inputs = {**self.headroom, **self._prompt_inputs(i)}
         if isinstance(self.behaviour, MarkerBehaviour):
-            inputs["answers"] = _out(f"P0/answers/{b}/{i}", "answers")
+            inputs["answers"] = out(f"P0/answers/{b}/{i}", "answers")
         return inputs | panel_inputs(self.section, self.behaviour)
 
     def _cells_step(self, i: str, seed: int) -> Step:
@@ -237,12 +207,12 @@ class _Row:
         evaluated = (i, *(name for name in slots.eval if name != i))
         inputs = {
             "items": self._file("items"),
-            "adapter": _out(self._adapter_step(i, seed), "adapter"),
+            "adapter": out(self._adapter_step(i, seed), "adapter"),
             **self._judging_inputs(),
         }
         for j in evaluated:
             inputs[f"prompts:{j}"] = self._file(f"prompts/{j}")
-            inputs[f"base:{j}"] = _out(f"P0/base/{b}/{j}", "base")
+            inputs[f"base:{j}"] = out(f"P0/base/{b}/{j}", "base")
         sealed = [j for j in evaluated if self.fates[cell_id(b, i, j)] in SEALED]
         params = {"behaviour": b, "train": i}
         if self.section.quarantine.seal == "age" and sealed:
@@ -326,25 +296,11 @@ def panel_inputs(section: EpsPlan, behaviour: Behaviour) -> dict[str, str]:
     for name in section.slots.of(behaviour).negative_panel:
         inputs[f"prompts:{name}"] = row_file(b, f"prompts/{name}")
         if name in answered_contexts(section, behaviour):
-            inputs[f"answers:{name}"] = _out(f"P0/answers/{b}/{name}", "answers")
+            inputs[f"answers:{name}"] = out(f"P0/answers/{b}/{name}", "answers")
     return inputs
-
-
-def row_file(row: str, name: str) -> str:
-    """A frozen document of one row."""
-    return f"{FILE_REF}frozen/rows/{row}/{name}.json"
-
-
-def source_file(relative: str) -> str:
-    """The frozen copy of a file below ``plans/``."""
-    return f"{FILE_REF}frozen/sources/{relative}"
 
 
 def _recipient_inputs(section: EpsPlan) -> dict[str, str]:
     """The frozen file of the custodian's public keys, where the plan seals."""
     recipients = section.quarantine.recipients
     return {} if recipients is None else {"recipients": source_file(recipients)}
-
-
-def _out(step_id: str, output: str) -> str:
-    return f"{STEP_REF}{step_id}#{output}"
