@@ -6,10 +6,13 @@
     generation  the engine against a plain loop and plain batching, 29 contexts (the embedded model,
                 half an hour); ``generation-quick`` on 6 contexts, only when named
     scoring     the development score of a full-size study, in one process and in two
+    drift       intervals of 40 arms over resampled stems, against scipy.stats.bootstrap
     coverage    intervals and null tests on simulated tables (an hour of one core);
                 ``coverage-quick`` on a tenth of them; both only when named
     rate-coverage  intervals of judged rates on simulated verdicts (ten minutes of one core);
                 ``rate-coverage-quick`` on a quarter of the rows; both only when named
+    drift-coverage  intervals of drifts by seven constructions on simulated replies (ten minutes of
+                one core); ``drift-coverage-quick`` on a tenth of the studies; both only when named
 
 Each prints its figure, the number it is held to, and whether it holds. Exit code 1 if one does
 not, 2 for an unknown name.
@@ -24,6 +27,8 @@ from functools import partial
 
 from benchmarks.cli import bench_cli
 from benchmarks.coverage import N_TABLES, bench_coverage
+from benchmarks.drift import bench_drift
+from benchmarks.drift_coverage import N_EXPERIMENTS, bench_drift_coverage
 from benchmarks.hashing import bench_hashing
 from benchmarks.ledger import bench_ledger
 from benchmarks.rate_coverage import N_ROWS, bench_rate_coverage
@@ -64,12 +69,15 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "generation": bench_generation,
     "generation-quick": partial(bench_generation, quick=True),
     "scoring": bench_scoring,
+    "drift": bench_drift,
+    "drift-coverage": bench_drift_coverage,
+    "drift-coverage-quick": partial(bench_drift_coverage, N_EXPERIMENTS // 10),
     "coverage": bench_coverage,
     "coverage-quick": partial(bench_coverage, N_TABLES // 10),
     "rate-coverage": bench_rate_coverage,
     "rate-coverage-quick": partial(bench_rate_coverage, N_ROWS // 4),
 }
-ALL = ("hashing", "ledger", "cli", "scoring", "generation")
+ALL = ("hashing", "ledger", "cli", "scoring", "drift", "generation")
 
 
 def main(names: list[str]) -> int:
