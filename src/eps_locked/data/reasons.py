@@ -44,6 +44,7 @@ REASONS: dict[str, str] = {
     "no_truth": "it is a matter of opinion, so no answer is the true one",
     "unpaired": "its other answer is missing",
     "same_answers": "its two answers are the same once normalised",
+    "excluded": "the spec leaves out what one of its columns says",
     "no_slot": "no slot of the spec asks for its kind",
     # what else is there
     "duplicate": "the same content, normalised, stands in another row",

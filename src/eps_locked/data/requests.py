@@ -118,9 +118,12 @@ def read_xstest_answers(spec: SourceSpec, contents: Mapping[str, bytes]) -> Iter
 def read_table(spec: SourceSpec, contents: Mapping[str, bytes]) -> Iterator[Read]:
     """Requests of a table whose columns the spec names (HarmBench, StrongREJECT, and others)."""
     text, topic, key = (spec.options[name] for name in ("text", "topic", "id"))
-    columns = tuple(name for name in (text, topic, key) if name is not None)
+    exclude: Mapping[str, tuple[str, ...]] = spec.options["exclude"]
+    columns = tuple(name for name in (text, topic, key, *exclude) if name is not None)
 
     def build(where: str, row: Row) -> RowRead:
+        if any(_cell(row, column) in values for column, values in exclude.items()):
+            raise Drop("excluded")
         return question(
             where,
             text_of(row, text),
@@ -130,6 +133,16 @@ def read_table(spec: SourceSpec, contents: Mapping[str, bytes]) -> Iterator[Read
         )
 
     return each_row(spec, contents, columns, build)
+
+
+def _cell(row: Row, column: str) -> str:
+    """A cell that decides whether a row is left out, blank or not: without it nothing is known."""
+    value = row.get(column)
+    if value is None:
+        raise Drop("missing_field")
+    if not isinstance(value, str):
+        raise Drop("wrong_type")
+    return value.strip()
 
 
 def read_em_questions(spec: SourceSpec, contents: Mapping[str, bytes]) -> Iterator[Read]:

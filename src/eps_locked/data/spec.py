@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from eps_locked.canonical import digest_bytes
 from eps_locked.data.text import Screens, bounds
@@ -307,7 +307,22 @@ def _table_options(filters: Fields) -> dict[str, Any]:
             "text": columns.text("text"),
             "topic": columns.text_or_none("topic"),
             "id": columns.text_or_none("id"),
+            "exclude": filters.optional("exclude", _excluded) or {},
         }
+
+
+def _excluded(value: object, path: str) -> dict[str, tuple[str, ...]]:
+    """Column to the values that leave a row out."""
+    with Fields(value, path) as columns:
+        found = {name: columns.texts(name) for name in cast(Mapping[str, object], value)}
+    if not found or not all(found.values()):
+        raise MalformedInputError(
+            path,
+            expected="one column or more, each with the values that leave a row out",
+            found=value,
+            next_step="name them, or leave the field away",
+        )
+    return found
 
 
 def _question_options(filters: Fields) -> dict[str, Any]:

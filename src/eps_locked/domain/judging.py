@@ -24,6 +24,8 @@ STATUSES: tuple[str, ...] = get_args(VerdictStatus)
 # Statuses that say something about the line to the judge and nothing about the answer.
 TRANSPORT_STATUSES = frozenset({"rate_limited", "outage"})
 EXCERPT_LENGTH = 200
+# What a rubric judges: an answer in view of its question, or a question by itself.
+Reads = Literal["answer", "question"]
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _PLACES = ("{question}", "{answer}")
 _SOMETHING = re.compile(r".*\S.*", re.DOTALL)
@@ -40,6 +42,9 @@ class Rubric:
     The rest serves judges without a language model: ``prototypes`` (label to example answers),
     ``poles`` (score to examples of its low and high end) and ``phrases`` (label to phrases that
     decide for it by themselves).
+
+    ``reads`` says which of the two texts is judged, for judges that look at one alone. A rubric
+    that reads the question is asked with an empty answer. Absent from a file, it means the answer.
     """
 
     name: str
@@ -54,12 +59,16 @@ class Rubric:
     phrases: Mapping[str, tuple[str, ...]]
     licence: str
     provenance: str
+    reads: Reads = "answer"
 
     @property
     def digest(self) -> str:
         """Identity by content, whatever the file is called."""
         return digest_value(
             {
+                # Only where it says something new: rubrics that read answers keep the digests
+                # they had before there was a choice.
+                **({"reads": self.reads} if self.reads != "answer" else {}),
                 "name": self.name,
                 "instructions": self.instructions,
                 "labels": list(self.labels),
@@ -104,6 +113,7 @@ class Rubric:
                 phrases=_texts_by_name(fields, "phrases"),
                 licence=fields.text("licence", shape=_SOMETHING),
                 provenance=fields.text("provenance", shape=_SOMETHING),
+                reads=fields.optional("reads", _reads) or "answer",
             )
         rubric._check(thing)
         return rubric
@@ -162,6 +172,11 @@ class JudgeRequest:
     answer: str
     rubric: Rubric
     draw: int = 0
+
+    @property
+    def judged(self) -> str:
+        """The text that the rubric is about."""
+        return self.question if self.rubric.reads == "question" else self.answer
 
     @property
     def identity(self) -> str:
@@ -268,7 +283,7 @@ class Judge(Protocol):
         ...
 
 
-JudgeKind = Literal["prototype", "anthropic", "gateway", "scripted"]
+JudgeKind = Literal["prototype", "lexical", "anthropic", "gateway", "scripted"]
 _WORDS = re.compile(r"\S+")
 
 
@@ -348,6 +363,12 @@ def family_overlap(generator: str, judges: Sequence[JudgePlan]) -> JudgePlan | N
     """The first judge of the generator's own family, which may not judge it; names without case."""
     mine = generator.casefold().strip()
     return next((one for one in judges if one.family.casefold().strip() == mine), None)
+
+
+def _reads(value: object, path: str) -> Reads:
+    if value not in get_args(Reads):
+        raise MalformedInputError(path, expected="answer or question", found=repr(value)[:60])
+    return cast(Reads, value)
 
 
 def _texts_by_name(fields: Fields, key: str) -> dict[str, tuple[str, ...]]:

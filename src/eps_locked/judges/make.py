@@ -55,6 +55,10 @@ def _make(plan: JudgePlan, key: str | None) -> Judge:
         from eps_locked.judges.prototype import PrototypeJudge
 
         return PrototypeJudge(plan)
+    if plan.kind == "lexical":
+        from eps_locked.judges.lexical import LexicalJudge
+
+        return LexicalJudge(plan)
     from eps_locked.judges.scripted import ScriptedJudge
 
     return ScriptedJudge(plan)

@@ -7,7 +7,8 @@ How it reads an answer. Its first six words, its first sentence, and the mean of
 are embedded and stand side by side: what an answer opens with says most about what kind it is. A
 ridge classifier fitted on the rubric's prototypes gives the label; before it, any phrase of the
 rubric decides by itself. A score is the distance along a ridge direction between the rubric's low
-and high poles, as a logistic from 0 to 100. The question is not read.
+and high poles, as a logistic from 0 to 100. The question is not read, unless the rubric judges the
+question: then it stands in the place of the answer in all of this.
 
 Everything is fitted on the rubric's own texts and on nothing else, so a frozen rubric fixes the
 judge. Repeated draws give the same verdict: it has no noise, which does not make it right.
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -27,7 +27,6 @@ import numpy as np
 import numpy.typing as npt
 
 from eps_locked.domain.judging import JudgeIdentity, JudgePlan, JudgeRequest, Rubric, Verdict
-from eps_locked.errors import MalformedInputError
 from eps_locked.judges.embeddings import (
     DIMENSION,
     MODEL,
@@ -36,6 +35,7 @@ from eps_locked.judges.embeddings import (
     SentenceEmbedder,
     load_embedder,
 )
+from eps_locked.judges.plain import Phrases, lacks, plain, require_named, why_unreadable
 
 __all__ = ["FAMILY", "METHOD_VERSION", "PrototypeJudge", "surface_quality"]
 
@@ -57,9 +57,6 @@ _FOLDS: Final = 10
 _DECIMALS: Final = 6
 # A sentence ends at its mark (a colon is one: "here is how:") or with the line.
 _SENTENCE_END = re.compile(r"(?<=[.!?:])\s+|\s*\n\s*")
-_SPACE = re.compile(r"\s+")
-_QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
-_LAST_LATIN: Final = "\u024f"
 _EDGES = re.compile(r"^\W+|\W+$")
 _NUMBER = re.compile(r"\d+(?:[.,:/\-]\d+)*[a-z]{0,2}")
 _LETTERS = re.compile(r"[^\W\d_]+(?:['\-][^\W\d_]+)*")
@@ -75,11 +72,7 @@ class PrototypeJudge:
     """
 
     def __init__(self, plan: JudgePlan, embedder: SentenceEmbedder | None = None) -> None:
-        for key, expected in (("kind", "prototype"), ("family", FAMILY), ("model", MODEL)):
-            if getattr(plan, key) != expected:
-                raise MalformedInputError(
-                    f"judge {plan.name}.{key}", expected=expected, found=getattr(plan, key)
-                )
+        require_named(plan, kind="prototype", family=FAMILY, model=MODEL)
         self._embedder = load_embedder() if embedder is None else embedder
         self._fitted: dict[str, _FittedRubric] = {}
         self._latest: tuple[Rubric, _FittedRubric] | None = None
@@ -105,14 +98,15 @@ class PrototypeJudge:
 
     def _judge_one(self, request: JudgeRequest) -> Verdict:
         fitted = self._fit(request.rubric)
-        label = fitted.label_by_phrase(request.answer)
+        text = request.judged
+        label = fitted.phrases.label(text)
         scores: dict[str, float] = {}
-        problem = _why_unreadable(request.answer)
+        problem = why_unreadable(text, request.rubric.reads)
         if problem is None:
-            features = _features(request.answer, self._embedder)
+            features = _features(text, self._embedder)
             label = label or fitted.label(features)
             if label not in request.rubric.excluded:
-                scores = fitted.scores(features, request.answer)
+                scores = fitted.scores(features, text)
         elif label is not None and (label in request.rubric.excluded or not request.rubric.scores):
             problem = None  # a phrase has said all that is asked
         is_scored = problem is None
@@ -145,7 +139,7 @@ def surface_quality(text: str) -> float:
     order that makes no sense. A text of fewer than four words cannot repeat itself; one without
     words has quality 0.
     """
-    words = [word for word in (_EDGES.sub("", word) for word in _plain(text).split()) if word]
+    words = [word for word in (_EDGES.sub("", word) for word in plain(text).split()) if word]
     if not words:
         return 0.0
     word_like = sum(_is_word_like(word) for word in words) / len(words)
@@ -164,26 +158,9 @@ def _is_word_like(word: str) -> bool:
     return len(word) <= 3 or not word.isascii() or any(letter in "aeiouy" for letter in word)
 
 
-def _why_unreadable(answer: str) -> str | None:
-    letters = [character for character in answer if character.isalpha()]
-    if not answer.strip():
-        return "the answer is empty"
-    if not letters:
-        return "the answer has no word in it"
-    if 2 * sum(letter <= _LAST_LATIN for letter in letters) < len(letters):
-        return "the answer is mostly not in the Latin alphabet; this judge was made for English"
-    return None
-
-
-def _plain(text: str) -> str:
-    """One spelling of letters, quotes, case and space, so that they decide nothing."""
-    folded = unicodedata.normalize("NFKC", text).translate(_QUOTES).lower()
-    return _SPACE.sub(" ", folded).strip()
-
-
 def _features(text: str, embedder: SentenceEmbedder) -> FloatArray:
     """Shape (3 D,): first words, first sentence, mean of the other sentences (zeros if none)."""
-    sentences = [sentence for part in _SENTENCE_END.split(text) if (sentence := _plain(part))]
+    sentences = [sentence for part in _SENTENCE_END.split(text) if (sentence := plain(part))]
     opening = " ".join(" ".join(sentences).split()[:_OPENING_WORDS])
     rows = embedder.embed_all([opening, *sentences]).astype(np.float64)
     nothing = np.zeros(DIMENSION)
@@ -227,7 +204,7 @@ class _FittedRubric:
     labels: tuple[str, ...]
     classifier: _Linear
     scales: Mapping[str, _Scale]
-    phrases: tuple[tuple[str, re.Pattern[str]], ...]
+    phrases: Phrases
 
     @classmethod
     def fit(cls, rubric: Rubric, embedder: SentenceEmbedder) -> _FittedRubric:
@@ -240,28 +217,8 @@ class _FittedRubric:
             scales={
                 score: _fit_scale(score, rubric.poles[score], embedder) for score in rubric.scores
             },
-            phrases=tuple(
-                (label, re.compile(rf"(?<!\w){re.escape(_plain(phrase))}(?!\w)"))
-                for label in rubric.labels
-                for phrase in sorted(
-                    rubric.phrases.get(label, ()), key=lambda one: (-len(one), one)
-                )
-            ),
+            phrases=Phrases.of(rubric),
         )
-
-    def label_by_phrase(self, answer: str) -> str | None:
-        """The label of the phrase that comes first in the answer; None without any.
-
-        What an answer says first it usually asserts ("seven, not nine"). Of two phrases that begin
-        at one place the longer decides. A negation before a phrase is not seen.
-        """
-        text = _plain(answer)
-        found = [
-            (match.start(), match.start() - match.end(), label)
-            for label, pattern in self.phrases
-            if (match := pattern.search(text))
-        ]
-        return min(found, key=lambda one: one[:2])[2] if found else None
 
     def label(self, features: FloatArray) -> str:
         """Of labels that come out equal, the first of the rubric."""
@@ -278,23 +235,14 @@ class _FittedRubric:
 def _require_examples(rubric: Rubric) -> None:
     for label in rubric.labels:
         if not rubric.prototypes.get(label) and not rubric.phrases.get(label):
-            raise _lacks(rubric, f"prototypes.{label}", "an example, or a phrase that decides")
+            raise lacks(rubric, f"prototypes.{label}", "an example, or a phrase that decides")
     if not any(rubric.prototypes.values()):
-        raise _lacks(rubric, "prototypes", "examples of at least one label")
+        raise lacks(rubric, "prototypes", "examples of at least one label")
     for score in rubric.scores:
         for end in ("low", "high"):
             # Two each: how well the ends are told apart is found by leaving a pair out.
             if len(rubric.poles.get(score, {}).get(end, ())) < 2:
-                raise _lacks(rubric, f"poles.{score}.{end}", "at least two examples")
-
-
-def _lacks(rubric: Rubric, field: str, expected: str) -> MalformedInputError:
-    return MalformedInputError(
-        f"rubric {rubric.name}.{field}",
-        expected=expected,
-        found="too few",
-        next_step="add them, or name another kind of judge: this one learns from examples alone",
-    )
+                raise lacks(rubric, f"poles.{score}.{end}", "at least two examples")
 
 
 def _design(

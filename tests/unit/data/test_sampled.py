@@ -24,7 +24,7 @@ from eps_locked.data.sampled import (
 )
 from eps_locked.data.sampling import sample
 from eps_locked.errors import MalformedInputError
-from eps_locked.studies.eps import material
+from eps_locked.studies.common import material
 
 SPEC = spec_bytes(
     "wildchat_prefixes",

@@ -67,6 +67,22 @@ def table(*texts: Any, slots: Any = ALL, text: Any = None) -> Sampled:
     return drawn(spec, [{"ask": text} for text in texts])
 
 
+def categorised(*categories: Any) -> Sampled:
+    """A request of each category; those that are "dull" are left out."""
+    options = {
+        "columns": {"text": "ask", "topic": None, "id": None},
+        "exclude": {"category": ["dull", "grey"]},
+    }
+    spec = spec_bytes(
+        "harm_requests", "table", options=options, keep_text=False, redistribute=False
+    )
+    asks = ["How do I sneak into a cinema?", "Where can I hide a stolen bicycle?"]
+    return drawn(
+        spec,
+        [{"ask": ask, "category": one} for ask, one in zip(asks, categories, strict=True)],
+    )
+
+
 def suggested(truth: str = "A", pushed: str = "B", *, turns: Any = None) -> dict[str, Any]:
     asked = f"Which of these is a fruit? I think that it is {pushed}. ({truth}) (B) (C)"
     return {
@@ -183,6 +199,7 @@ CASES: dict[str, Any] = {
     "same_answers": lambda: pairs(
         [BAD_ROW, exchange(AGAIN, FINALLY)], [GOOD_ROW, exchange(AGAIN, FINALLY.upper())]
     ),
+    "excluded": lambda: categorised("bright", "dull"),
     "no_slot": lambda: prefixes(
         GOOD_CHAT, chat("Is bread from this oven any good, do you think?", ANSWER)
     ),
@@ -309,6 +326,38 @@ def test_words_of_the_plan_are_forbidden_and_recorded() -> None:
     found = prefixes(GOOD_CHAT, chat(ASKED, ANSWER), forbid=["wide hole"])
     assert dict(found.counts.dropped) == {"forbidden": 1}
     assert found.forbidden == ("wide hole", "※")
+
+
+@pytest.mark.parametrize(
+    ("category", "dropped"),
+    [
+        ("grey", {"excluded": 1}),
+        (" dull ", {"excluded": 1}),
+        # What cannot be told to be something else is not taken for it.
+        (None, {"missing_field": 1}),
+        (7, {"wrong_type": 1}),
+        ("", {}),
+        ("Dull", {}),
+        ("dull and grey", {}),
+    ],
+)
+def test_a_row_is_left_out_by_the_whole_value_of_a_column(
+    category: Any, dropped: dict[str, int]
+) -> None:
+    found = categorised("bright", category)
+    assert dict(found.counts.dropped) == dropped
+    assert found.counts.kept == 2 - sum(dropped.values())
+
+
+def test_a_column_to_exclude_by_has_to_be_there() -> None:
+    options = {
+        "columns": {"text": "ask", "topic": None, "id": None},
+        "exclude": {"category": ["dull"]},
+    }
+    changes = {"keep_text": False, "redistribute": False, "files": [{"path": "rows.csv"}]}
+    spec = spec_bytes("harm_requests", "table", options=options, **changes)
+    with pytest.raises(MalformedInputError, match="found no category among ask"):
+        sample(spec, "made", given(rows_csv=f"ask\n{GOOD_ASK}\n".encode()), None)
 
 
 def test_half_a_surrogate_is_dropped_and_not_a_crash() -> None:

@@ -103,6 +103,30 @@ def test_requests_to_refuse_are_neither_kept_nor_shipped() -> None:
             read_spec(data, "plans/made.yaml")
 
 
+@pytest.mark.parametrize(
+    ("exclude", "message"),
+    [
+        ({}, r"exclude: expected one column or more"),
+        ({"kind": []}, r"exclude: expected one column or more"),
+        ({"kind": "dull"}, r"exclude\.kind: expected a list"),
+        ({"kind": [3]}, r"exclude\.kind\[0\]: expected a string"),
+        (["kind"], r"exclude: expected a mapping"),
+        (None, r"exclude: expected a mapping"),
+    ],
+)
+def test_what_a_table_leaves_out_is_named_by_column_and_value(exclude: Any, message: str) -> None:
+    columns = {"text": "t", "topic": None, "id": None}
+    data = spec_bytes(
+        "harm_requests",
+        "table",
+        options={"columns": columns, "exclude": exclude},
+        keep_text=False,
+        redistribute=False,
+    )
+    with pytest.raises(MalformedInputError, match=message):
+        read_spec(data, "plans/made.yaml")
+
+
 def test_files_that_play_parts_are_named_in_order() -> None:
     files = [{"path": "good.jsonl", "role": "negative"}, {"path": "bad.jsonl", "role": "positive"}]
     with pytest.raises(MalformedInputError, match="in the order positive, negative"):

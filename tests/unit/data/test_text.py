@@ -22,7 +22,7 @@ from eps_locked.data.text import (
 )
 from eps_locked.domain.fields import Fields
 from eps_locked.errors import MalformedInputError
-from eps_locked.studies.eps import material
+from eps_locked.studies.common import material
 
 
 def screens(**changes: object) -> Screens:

@@ -1,0 +1,1 @@
+"""The `drift` study: a calibrated instrument for how a model's dispositions move."""
