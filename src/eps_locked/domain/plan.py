@@ -15,7 +15,7 @@ from eps_locked.domain.fields import Fields
 from eps_locked.errors import MalformedInputError
 
 PLAN_SCHEMA = "eps-locked/plan/1"
-STUDIES = ("eps",)
+STUDIES = ("eps", "drift")
 MS_PER_HOUR = 3_600_000
 
 # The shapes that schemas/plan.schema.json asks for. Everything that becomes part of a path, a step

@@ -38,12 +38,12 @@ from eps_locked.publishing.parts import (
     TrainingRow,
     TrainingSet,
 )
+from eps_locked.studies.common.sources import is_sampled
 from eps_locked.studies.eps.analysis import TENSOR_FILE
 from eps_locked.studies.eps.derive import derived_rows
 from eps_locked.studies.eps.plan import MarkerBehaviour
 from eps_locked.studies.eps.readings import READINGS_FILE, Readings
 from eps_locked.studies.eps.scores import FinishedRun
-from eps_locked.studies.common.sources import is_sampled
 from eps_locked.studies.eps.taught.derive import taught_rows
 from eps_locked.studies.eps.taught.records import answers_from_files
 

@@ -16,7 +16,7 @@ from eps_locked.errors import EvidenceError
 from eps_locked.lock.freeze import manifest_differences
 from eps_locked.models.scripted import ScriptedTokenizer
 from eps_locked.studies.eps.freeze import freeze_eps
-from eps_locked.studies.eps.recorded import RecordedTokenizer
+from eps_locked.studies.eps.recorded import recorded_tokenizer
 from sim.simulator import NAME, StudySimulator, fingerprint, taught_plan
 
 QUESTIONS, PERSONAS = "sources/sampled/questions.json", "sources/sampled/personas.json"
@@ -284,7 +284,7 @@ def test_a_manifest_follows_from_its_frozen_copies_alone(
     shutil.rmtree(folder)
     shutil.rmtree(planned.root / "plans")
     frozen = planned.load()
-    assert manifest_differences(frozen, freeze_eps, RecordedTokenizer(frozen)) == []
+    assert manifest_differences(frozen, freeze_eps, recorded_tokenizer(frozen)) == []
     path = planned.manifest_folder / "frozen/sources" / QUESTIONS
     path.write_bytes(path.read_bytes().replace(b"salt", b"silk"))
     with pytest.raises(EvidenceError, match=r"questions\.json"):

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from eps_locked.domain.model import ChatTokenizer, LogprobEngine, ReadoutEngine, Trainer
+from eps_locked.domain.model import (
+    ChatTokenizer,
+    EngineIdentity,
+    LogprobEngine,
+    ReadoutEngine,
+    Trainer,
+)
 
 __all__ = ["Backends"]
 
@@ -21,3 +27,14 @@ class Backends:
     readout: ReadoutEngine
     trainer: Trainer
     tokenizer: ChatTokenizer
+
+    @property
+    def identity(self) -> EngineIdentity:
+        """The engine that answers; where another one reads what lies behind, that one beside it."""
+        identity = self.engine.identity
+        if self.readout is self.engine:
+            return identity
+        other = self.readout.identity
+        named = {"readout_engine": other.name, "readout_version": other.version}
+        flags = {f"readout_{name}": value for name, value in other.flags.items()}
+        return replace(identity, flags={**identity.flags, **named, **flags})

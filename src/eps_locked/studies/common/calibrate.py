@@ -24,7 +24,12 @@ from eps_locked.errors import EvidenceError, MalformedInputError
 from eps_locked.judges.calibration import LabelledSet, calibrate, read_labelled
 from eps_locked.judges.transport import require_transport
 from eps_locked.lock.strict_yaml import parse_yaml
-from eps_locked.studies.common.judging import DECISION, VERDICTS_FILE, read_rubric
+from eps_locked.studies.common.judging import (
+    DECISION,
+    VERDICTS_FILE,
+    judge_differences,
+    read_rubric,
+)
 from eps_locked.studies.common.prompts import RECORD_FILE
 from eps_locked.studies.common.sources import is_sampled
 
@@ -33,6 +38,7 @@ __all__ = [
     "calibration_flags",
     "check_labelled",
     "derived_calibration",
+    "rederived_calibration",
     "run_calibration",
 ]
 
@@ -85,6 +91,18 @@ def run_calibration(
         "verdicts": [verdict.to_dict() for verdict in heard.verdicts],
     }
     return {RECORD_FILE: encode(record), VERDICTS_FILE: encode(verdicts)}
+
+
+def rederived_calibration(
+    rules: Calibration, inputs: StepInputs, files: Mapping[str, bytes], seed: int, plan: JudgePlan
+) -> tuple[list[str], tuple[str, ...]]:
+    """Differences between a calibration and what its verdicts give, and the flags they give."""
+    expected = derived_calibration(rules, inputs, files, seed)
+    same = expected == files.get(RECORD_FILE) and set(files) == {RECORD_FILE, VERDICTS_FILE}
+    differences = [] if same else ["calibration: holds other values than its verdicts give"]
+    judge = decode(expected, thing="calibration")["calibration"]["judge"]
+    differences += judge_differences(judge, plan)
+    return differences, calibration_flags(rules, {RECORD_FILE: expected})
 
 
 def derived_calibration(

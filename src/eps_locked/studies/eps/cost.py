@@ -8,6 +8,7 @@ from typing import Any
 
 from eps_locked.domain.plan import Plan
 from eps_locked.domain.steps import Step
+from eps_locked.studies.common import cost
 from eps_locked.studies.eps.behaviours import seeds_of
 from eps_locked.studies.eps.plan import Behaviour, EpsPlan, TaughtBehaviour
 from eps_locked.studies.eps.steplist import list_steps, n_answered
@@ -35,8 +36,7 @@ def cost_table(plan: Plan) -> list[dict[str, Any]]:
     """
     section = EpsPlan.of(plan)
     section.check_seeds(plan.seeds, plan.minimum_seeds)
-    steps = list_steps(plan, section)
-    return [_phase(plan, section, phase, steps) for phase in plan.phases]
+    return cost.phase_rows(plan, list_steps(plan, section), lambda step: _counts(section, step))
 
 
 def cost_report(plan: Plan) -> dict[str, Any]:
@@ -46,55 +46,27 @@ def cost_report(plan: Plan) -> dict[str, Any]:
     row. ``parks`` holds the phases that the author may not authorize alone.
     """
     section = EpsPlan.of(plan)
-    phases = cost_table(plan)
+    section.check_seeds(plan.seeds, plan.minimum_seeds)
     per_seed: Counter[int] = Counter()
     by_row = {}
     for behaviour in section.behaviours:
         seeds, n_train = seeds_of(behaviour, plan.seeds), len(section.slots.of(behaviour).train)
         per_seed.update(dict.fromkeys(seeds, n_train))
         by_row[behaviour.name] = {"train": n_train, "seeds": len(seeds)}
-    rules = plan.authorization
-    limit = rules.auto_approve_gpu_hours if rules.self_authorization else 0.0
-    return {
-        "phases": phases,
-        "kinds": _kinds(plan, section),
-        "adapters_per_seed": {str(seed): per_seed[seed] for seed in plan.seeds},
-        "adapters_by_row": by_row,
-        "auto_approve_gpu_hours": limit,
-        "parks": [row["phase"] for row in phases if row["budget_hours"] > limit],
-        "over_budget": [
-            row["phase"] for row in phases if row["device_hours"] > row["budget_hours"]
-        ],
-        "bases": dict(BASES),
-    }
+    return cost.report(
+        plan,
+        list_steps(plan, section),
+        lambda step: _counts(section, step),
+        adapters_per_seed=per_seed,
+        adapters_by_row=by_row,
+        bases=BASES,
+    )
 
 
-def _phase(plan: Plan, section: EpsPlan, phase: str, steps: tuple[Step, ...]) -> dict[str, Any]:
-    mine = [step for step in steps if step.phase == phase]
-    return {
-        "phase": phase,
-        "steps": len(mine),
-        "adapters": sum("adapter" in step.outputs for step in mine),
-        "cells": sum(len(step.outputs) for step in mine if step.kind == "cells"),
-        "tokens": sum(_tokens(section, step) for step in mine),
-        "verdicts": sum(_verdicts(section, step) for step in mine),
-        "device_hours": sum(step.estimate_ms for step in mine) / 3_600_000,
-        "budget_hours": plan.phases[phase].gpu_hours,
-    }
-
-
-def _kinds(plan: Plan, section: EpsPlan) -> list[dict[str, Any]]:
-    """How many steps of each kind a phase has, and the seconds the plan gives one."""
-    counts = Counter((step.phase, step.kind) for step in list_steps(plan, section))
-    return [
-        {
-            "phase": phase,
-            "kind": kind,
-            "steps": n,
-            "step_seconds": plan.phases[phase].step_seconds[kind],
-        }
-        for (phase, kind), n in counts.items()
-    ]
+def _counts(section: EpsPlan, step: Step) -> tuple[int, int, int]:
+    """(cells, new tokens, verdicts) of a step."""
+    cells = len(step.outputs) if step.kind == "cells" else 0
+    return cells, _tokens(section, step), _verdicts(section, step)
 
 
 def _tokens(section: EpsPlan, step: Step) -> int:

@@ -10,12 +10,13 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from eps_locked.canonical import decode, digest_value, encode
+from eps_locked.canonical import decode, encode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.ledger import Status
 from eps_locked.domain.model import StopReason
 from eps_locked.domain.steps import Step
 from eps_locked.errors import EvidenceError
+from eps_locked.studies.common import fitting
 from eps_locked.studies.common.prompts import RECORD_FILE, Prompts
 from eps_locked.studies.eps.analysis import answer_flags, implant_failed
 from eps_locked.studies.eps.estimates import pair_answers
@@ -139,9 +140,7 @@ def derived_rows(
 
 def rows_digest(rows: ContrastiveRows) -> str:
     """Digest of exactly what a fit sees: keys, token ids, loss positions, in order."""
-    return digest_value(
-        [[row.key, list(row.token_ids), list(row.loss_positions)] for row in rows.rows]
-    )
+    return fitting.rows_digest(rows.rows)
 
 
 def _offered(prompts: Prompts, readings: Readings) -> list[AnsweredPrompt]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from eps_locked.canonical import decode, encode
@@ -86,15 +86,7 @@ class EpsExecutor:
 
     @property
     def identity(self) -> EngineIdentity:
-        """The engine that answers; where another one reads what lies behind, that one beside it."""
-        backends = self.loaded()
-        identity = backends.engine.identity
-        if backends.readout is backends.engine:
-            return identity
-        other = backends.readout.identity
-        named = {"readout_engine": other.name, "readout_version": other.version}
-        flags = {f"readout_{name}": value for name, value in other.flags.items()}
-        return replace(identity, flags={**identity.flags, **named, **flags})
+        return self.loaded().identity
 
     def marker_backends(self, behaviour: MarkerBehaviour) -> Backends:
         backends = self.loaded()

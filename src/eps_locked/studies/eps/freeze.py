@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eps_locked.domain.judging import family_overlap
 from eps_locked.domain.model import ChatTokenizer
 from eps_locked.domain.plan import Plan
 from eps_locked.errors import MalformedInputError, RefusedError
@@ -13,7 +12,7 @@ from eps_locked.judges.calibration import read_labelled
 from eps_locked.lock.freeze import FrozenStudy, SourceReader
 from eps_locked.lock.seal import public_recipients
 from eps_locked.studies.common.calibrate import check_labelled
-from eps_locked.studies.common.judging import STAND_INS
+from eps_locked.studies.common.judging import require_fair_judges
 from eps_locked.studies.common.material import BehaviourFile, Item
 from eps_locked.studies.common.prompts import Rendered, render
 from eps_locked.studies.common.sources import read_labelled_value, require_template
@@ -41,7 +40,7 @@ def checked_section(plan: Plan) -> EpsPlan:
     section = EpsPlan.of(plan)
     section.check_seeds(plan.seeds, plan.minimum_seeds)
     _check_phases(plan, section)
-    _check_judges(plan, section)
+    require_fair_judges(plan, section.judges, "plan.eps.judges")
     return section
 
 
@@ -205,26 +204,6 @@ def _check_phases(plan: Plan, section: EpsPlan) -> None:
                 found="none",
                 next_step="a promised analysis needs its numbers frozen with it",
             )
-
-
-def _check_judges(plan: Plan, section: EpsPlan) -> None:
-    overlap = family_overlap(plan.base_model.family, section.judges)
-    if overlap is not None:
-        raise RefusedError(
-            f"plan.eps.judges: {overlap.name}",
-            problem="is of the family it would judge",
-            expected=f"a family other than {plan.base_model.family}",
-            found=overlap.family,
-            next_step="name a judge of another family; a model is no fair judge of its own kind",
-        )
-    stand_in = next((one for one in section.judges if one.kind in STAND_INS), None)
-    if plan.publication and stand_in is not None:
-        raise MalformedInputError(
-            "plan.publication",
-            expected=f"false with the judge {stand_in.name} of kind {stand_in.kind}",
-            found="true",
-            next_step="name a real judge, or say publication: false",
-        )
 
 
 def _read_labelled(rules: CalibrationRules, row: RowMaterial, reader: SourceReader) -> None:

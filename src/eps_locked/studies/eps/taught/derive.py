@@ -30,9 +30,6 @@ from eps_locked.studies.eps.taught.outcomes import SliceOutcomes, slice_outcomes
 from eps_locked.studies.eps.taught.records import JudgedAnswers, answers_from_files
 from eps_locked.training.rows import AnsweredPrompt, ContrastiveRows, choose_taught_rows
 
-# How a fit of a taught row ends: after the plan's number of steps, whatever it has reached.
-FIXED_STEPS = "fixed_steps"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AskedItem:

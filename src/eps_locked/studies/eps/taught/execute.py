@@ -10,6 +10,7 @@ from eps_locked.domain.execution import StepResult
 from eps_locked.domain.model import AdapterFiles, Prompt, TokenIds
 from eps_locked.lock.seal import seal_files
 from eps_locked.studies.common.calibrate import calibration_flags, run_calibration
+from eps_locked.studies.common.fitting import FIXED_STEPS
 from eps_locked.studies.common.prompts import RECORD_FILE, Prompts, row_seed
 from eps_locked.studies.eps.analysis import tensor_files
 from eps_locked.studies.eps.derive import item_ids, sealed_contexts
@@ -18,7 +19,6 @@ from eps_locked.studies.eps.steplist import n_answered
 from eps_locked.studies.eps.task import Task
 from eps_locked.studies.eps.taught.analysis import TaughtInputs, build_taught_tensor
 from eps_locked.studies.eps.taught.derive import (
-    FIXED_STEPS,
     Measured,
     judged_flags,
     longest_judged,

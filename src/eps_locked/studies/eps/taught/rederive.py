@@ -7,19 +7,23 @@ and everything computed from them is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from eps_locked.audit.lineage import safetensors_metadata
-from eps_locked.canonical import decode, digest_value
+from eps_locked.canonical import digest_value
 from eps_locked.domain.execution import StepInputs
-from eps_locked.domain.judging import EXCERPT_LENGTH, JudgePlan, Rubric, Verdict
+from eps_locked.domain.judging import EXCERPT_LENGTH, JudgePlan
 from eps_locked.domain.ledger import Status
 from eps_locked.domain.steps import Step
 from eps_locked.lock.seal import require_sealed
 from eps_locked.lock.workspace import describe_artifact
-from eps_locked.studies.common.calibrate import calibration_flags, derived_calibration
-from eps_locked.studies.common.judging import VERDICTS_FILE
-from eps_locked.studies.common.prompts import RECORD_FILE
+from eps_locked.studies.common.calibrate import rederived_calibration
+from eps_locked.studies.common.fitting import FIXED_STEPS
+from eps_locked.studies.common.judging import (
+    VERDICTS_FILE,
+    judge_differences,
+    verdict_differences,
+)
 from eps_locked.studies.eps.derive import item_ids, rows_digest, sealed_contexts
 from eps_locked.studies.eps.fitting import FIT_SCHEMA
 from eps_locked.studies.eps.plan import EpsPlan, TaughtBehaviour
@@ -27,7 +31,6 @@ from eps_locked.studies.eps.readings import READINGS_FILE, Answer, Readings
 from eps_locked.studies.eps.steplist import n_answered
 from eps_locked.studies.eps.taught.analysis import TaughtInputs, build_taught_tensor
 from eps_locked.studies.eps.taught.derive import (
-    FIXED_STEPS,
     AskedItem,
     Measured,
     as_record,
@@ -48,7 +51,7 @@ from eps_locked.studies.eps.taught.records import (
 )
 from eps_locked.studies.eps.tensor_check import tensor_differences
 
-__all__ = ["derive_taught", "judge_differences", "judged_differences", "sealed_files"]
+__all__ = ["derive_taught", "judged_differences", "sealed_files"]
 
 Outputs = Mapping[str, Mapping[str, bytes]]
 Derived = tuple[list[str], Status, tuple[str, ...]]
@@ -137,18 +140,9 @@ def judged_differences(
             differences.append(
                 f"{answer.name}: expected verdicts {list(range(behaviour.draws))}, found {found}"
             )
-        differences += _verdicts(answer.name, verdicts[answer.key], measured.rubric)
+        differences += verdict_differences(answer.name, verdicts[answer.key], measured.rubric)
     differences += _slots(record, measured, fact, base)
     return differences[:20]
-
-
-def judge_differences(found: Mapping[str, object], plan: JudgePlan) -> list[str]:
-    """Whether the judge that spoke is the one that the plan names."""
-    return [
-        f"judge {key}: expected {expected}, found {found.get(key)}"
-        for key, expected in (("kind", plan.kind), ("model", plan.model), ("family", plan.family))
-        if found.get(key) != expected
-    ]
 
 
 def _answer(answer: SampledAnswer, item: AskedItem | None) -> list[str]:
@@ -160,20 +154,6 @@ def _answer(answer: SampledAnswer, item: AskedItem | None) -> list[str]:
     if answer.token_ids or len(answer.text) > EXCERPT_LENGTH:
         return [f"{answer.name}: expected a digest and an excerpt, found more of the text"]
     return []
-
-
-def _verdicts(name: str, verdicts: Sequence[Verdict], rubric: Rubric) -> list[str]:
-    """A scored verdict has a label of the rubric, and exactly its scores unless left out."""
-    return [
-        f"{name}: a verdict that its rubric does not allow"
-        for verdict in verdicts
-        if verdict.is_scored
-        and (
-            verdict.label not in rubric.labels
-            or set(verdict.scores)
-            != (set() if verdict.label in rubric.excluded else set(rubric.scores))
-        )
-    ]
 
 
 def _slots(
@@ -211,13 +191,12 @@ def _content(answer: SampledAnswer | Answer) -> tuple[tuple[int, ...], str, str]
 
 
 def _calibration(step: Step, inputs: StepInputs, outputs: Outputs, section: EpsPlan) -> Derived:
-    rules, files = section.calibration(step.params["calibration"]), outputs["calibration"]
-    expected = derived_calibration(rules, inputs, files, section.item_seed)
-    same = expected == files.get(RECORD_FILE) and set(files) == {RECORD_FILE, VERDICTS_FILE}
-    differences = [] if same else ["calibration: holds other values than its verdicts give"]
-    judge = decode(expected, thing="calibration")["calibration"]["judge"]
-    differences += judge_differences(judge, section.judge(rules.judge))
-    return differences, "done", calibration_flags(rules, {RECORD_FILE: expected})
+    rules = section.calibration(step.params["calibration"])
+    judge = section.judge(rules.judge)
+    differences, flags = rederived_calibration(
+        rules, inputs, outputs["calibration"], section.item_seed, judge
+    )
+    return differences, "done", flags
 
 
 def _answers(
