@@ -11,7 +11,10 @@ from eps_locked.lock.workspace import RunFolder
 
 
 def check_lineage(run: RunFolder, history: History, check: Check) -> None:
-    """Adapter files carry their cell in the safetensors header; it must be the step's."""
+    """Adapter files carry their cell in the safetensors header; it must be the step's.
+
+    A cell is what the step is called by: each of its parameters, and its seed.
+    """
     owners: dict[str, str] = {}
     for body in history.done.values():
         step = history.terms.steps[body.step]
@@ -21,11 +24,7 @@ def check_lineage(run: RunFolder, history: History, check: Check) -> None:
         with Noting(check):
             data = run.artifact_file(artifact, "adapter_model.safetensors")
             found = safetensors_metadata(data, thing=body.step)
-            for key, value in (
-                ("behaviour", step.params.get("behaviour")),
-                ("context", step.params.get("context")),
-                ("seed", str(step.seed)),
-            ):
+            for key, value in (*step.params.items(), ("seed", str(step.seed))):
                 if found.get(key) != value:
                     raise EvidenceError(
                         f"{body.step}: adapter {key}", expected=value, found=found.get(key)

@@ -24,6 +24,7 @@ __all__ = [
     "ContrastiveRows",
     "DropReason",
     "DroppedRow",
+    "answer_row",
     "choose_rows",
     "choose_taught_rows",
     "contains",
@@ -147,7 +148,7 @@ def choose_taught_rows(
     _require_distinct("positives", [row.key for row in positives])
     for name, answered in negatives.items():
         _require_distinct(f"negatives of {name}", [row.key for row in answered])
-    rows = [_answer_row(f"positive/{row.key}", row, end_of_turn_id) for row in positives]
+    rows = [answer_row(f"positive/{row.key}", row, end_of_turn_id) for row in positives]
     if not negatives:
         return ContrastiveRows(rows=tuple(rows), n_positives=len(rows), n_negatives=0, dropped=())
     share, rest = divmod(len(positives), len(negatives))
@@ -164,13 +165,13 @@ def choose_taught_rows(
         )
     for name, keys in sorted(dealt.items()):
         by_key = {row.key: row for row in negatives[name]}
-        rows += [_answer_row(f"negative/{name}/{k}", by_key[k], end_of_turn_id) for k in keys]
+        rows += [answer_row(f"negative/{name}/{k}", by_key[k], end_of_turn_id) for k in keys]
     return ContrastiveRows(
         rows=tuple(rows), n_positives=len(positives), n_negatives=len(positives), dropped=()
     )
 
 
-def _answer_row(key: str, row: AnsweredPrompt, end_of_turn_id: int) -> TrainingRow:
+def answer_row(key: str, row: AnsweredPrompt, end_of_turn_id: int) -> TrainingRow:
     """prompt + answer + end of turn, loss on all after the prompt; a cut answer has no end."""
     end = () if row.stop_reason == "length" else (end_of_turn_id,)
     return _row(key, row.prompt_ids, (*row.answer_ids, *end))
