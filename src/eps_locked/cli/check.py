@@ -8,7 +8,7 @@ import click
 
 from eps_locked import files
 from eps_locked.audit.checks import AuditedRun, audit_run, verdict_payload
-from eps_locked.canonical import digest_value, short
+from eps_locked.canonical import decode, digest_value, short
 from eps_locked.cli.common import echo_json, json_option, root_option, workspace_at
 from eps_locked.errors import EvidenceError
 from eps_locked.lock.provenance import source_tree
@@ -103,7 +103,9 @@ def report_command(name: str, root: Path) -> None:
 
 
 def report_contents(audited: AuditedRun) -> dict[str, bytes]:
-    """The report's files by name, with what the open cells score where the plan computes it."""
+    """The report's files by name; of an ``eps`` run also what the open cells score."""
+    if audited.frozen is not None and audited.frozen.manifest.study == "drift":
+        return _drift_report(audited)
     from eps_locked.report.page import report_files
     from eps_locked.studies.eps.scores import FinishedRun
 
@@ -113,6 +115,18 @@ def report_contents(audited: AuditedRun) -> dict[str, bytes]:
         if finished.section.scoring is not None:
             scores = finished.open_scores()
     return report_files(audited, scores)
+
+
+def _drift_report(audited: AuditedRun) -> dict[str, bytes]:
+    from eps_locked.report.drift.page import drift_report_files
+    from eps_locked.studies.drift.claims import claims
+    from eps_locked.studies.drift.results import DRIFT_FILE
+
+    said: list[str] = []
+    if audited.complete:
+        document = decode(audited.artifact("P3/drift", "drift")[DRIFT_FILE], thing=DRIFT_FILE)
+        said = claims(document)
+    return drift_report_files(audited, said)
 
 
 def write_report(workspace: Workspace, audited: AuditedRun) -> Path:

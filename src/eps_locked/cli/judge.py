@@ -183,19 +183,26 @@ def _echo_agreement(title: str, document: Mapping[str, Any]) -> None:
         if document.get(key):
             click.echo(f"  not judged again: {document[key]} {what}")
     for name in ("labels", "expressed"):
-        one = found[name]
-        if one is None:
-            continue
-        click.echo(f"  {name}: n {one['n']}, agreement {_share(one['percent_agreement'])}")
-        click.echo(f"    kappa {_kappa(one['kappa'])}")
-        click.echo(f"    rows the reference, columns the judge: {', '.join(one['labels'])}")
-        for label, row in zip(one["labels"], one["confusion"], strict=True):
-            click.echo(f"      {label:<16} {'  '.join(f'{n:>5}' for n in row)}")
-        for line in one["by_label"]:
-            click.echo(
-                f"    {line['label']:<16} n {line['n_reference']:>4}, "
-                f"precision {_share(line['precision'])}, recall {_share(line['recall'])}"
-            )
+        if found[name] is not None:
+            echo_comparison(name, found[name], indent="  ")
+
+
+def echo_comparison(title: str, one: Mapping[str, Any], indent: str = "") -> None:
+    """Two raters side by side: agreement, kappa, the confusion matrix, figures by label."""
+    lines = [
+        f"{title}: n {one['n']}, agreement {_share(one['percent_agreement'])}",
+        f"  kappa {_kappa(one['kappa'])}",
+        f"  rows the reference, columns the judge: {', '.join(one['labels'])}",
+    ]
+    for label, row in zip(one["labels"], one["confusion"], strict=True):
+        lines.append(f"    {label:<16} {'  '.join(f'{n:>5}' for n in row)}")
+    for line in one["by_label"]:
+        lines.append(
+            f"  {line['label']:<16} n {line['n_reference']:>4}, "
+            f"precision {_share(line['precision'])}, recall {_share(line['recall'])}"
+        )
+    for text in lines:
+        click.echo(plain_text(f"{indent}{text}"))
 
 
 def _kappa(kappa: Mapping[str, Any]) -> str:

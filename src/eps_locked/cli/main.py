@@ -30,6 +30,11 @@ _COMMANDS = {
         "Re-derive a run's claims from its bytes.",
     ),
     "judge": ("eps_locked.cli.judge", "judge", "Judge again with another; calibrate a judge."),
+    "drift": (
+        "eps_locked.cli.drift_group",
+        "drift",
+        "Analyse replies; people and judge.",
+    ),
     "score": ("eps_locked.cli.score", "score_command", "Score metrics on open cells."),
     "metric": ("eps_locked.cli.metric", "metric", "Run a metric plug-in; export its materials."),
     "submit": ("eps_locked.cli.looks", "submit_command", "Freeze a metric's predictions."),

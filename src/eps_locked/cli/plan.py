@@ -52,7 +52,7 @@ def check_command(path: Path, as_json: bool) -> None:
         echo_json({"plan": name, **report})
         return
     click.echo(f"plans/{name}.yaml: no problem found")
-    _echo_costs(report)
+    _echo_costs(report, study.adapters_words)
 
 
 @click.command("freeze")
@@ -129,7 +129,7 @@ def _draw(
     )
 
 
-def _echo_costs(report: Mapping[str, Any]) -> None:
+def _echo_costs(report: Mapping[str, Any], adapters_words: str) -> None:
     """The table, the adapters behind it, and what each number rests on."""
     columns = (
         ("steps", "steps"),
@@ -154,7 +154,7 @@ def _echo_costs(report: Mapping[str, Any]) -> None:
     by_row = ", ".join(
         f"{name} {one['train']} x {one['seeds']}" for name, one in report["adapters_by_row"].items()
     )
-    click.echo(f"  rows (train slots x seeds): {by_row}")
+    click.echo(f"  {adapters_words}: {by_row}")
     for one in report["kinds"]:
         click.echo(
             f"  {one['phase']} {one['kind']}: {one['steps']} steps of {one['step_seconds']:g} s"

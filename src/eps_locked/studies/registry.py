@@ -38,15 +38,16 @@ class Study:
     """One study, as the command line sees it.
 
     ``check`` holds a plan's section against the rest of the plan, without material. ``cost`` is
-    what ``plan check`` prints. ``executor`` takes the plan, a function that gives the model's
-    folder, and one that makes a judge. ``asks_a_service``: a step whose judge answers over the
-    network, so that nobody can repeat it.
+    what ``plan check`` prints, ``adapters_words`` its heading of the adapters. ``executor`` takes
+    the plan, a function that gives the model's folder, and one that makes a judge.
+    ``asks_a_service``: a step whose judge answers over the network, so that nobody can repeat it.
     """
 
     name: str
     check: Callable[[Plan], object]
     freeze: StudyFreezer
     cost: Callable[[Plan], dict[str, Any]]
+    adapters_words: str
     material: Callable[[Plan, SourceReader], Material]
     executor: Callable[
         [Plan, Callable[[], Path | None], Callable[[JudgePlan], Judge]], StepExecutor
@@ -118,6 +119,7 @@ def _eps() -> Study:
         check=checked_section,
         freeze=freeze_eps,
         cost=cost_report,
+        adapters_words="rows (train slots x seeds)",
         material=material,
         executor=executor,
         asks_a_service=lambda plan, step: asks_a_service(step, EpsPlan.of(plan)),
@@ -151,6 +153,7 @@ def _drift() -> Study:
         check=checked_section,
         freeze=freeze_drift,
         cost=cost_report,
+        adapters_words="topics (doses x seeds)",
         material=material,
         executor=executor,
         asks_a_service=lambda plan, step: asks_a_service(step, DriftPlan.of(plan)),
