@@ -1,4 +1,5 @@
-"""What a page says about a run beside its numbers, gathered from an audited run.
+"""What a page says about a run beside its numbers, gathered from an audited run: the part that
+every study's page shares.
 
 Signed documents and ledger lines are read once more, under their own rules (signature, chain), and
 required to be the ones the audit saw: the ledger must end in the head the audit names.
@@ -7,7 +8,7 @@ required to be the ones the audit saw: the ledger must end in the head the audit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from eps_locked.audit.checks import AuditedRun
@@ -15,17 +16,14 @@ from eps_locked.canonical import decode, digest_bytes
 from eps_locked.domain.authorization import Amendment, Authorization
 from eps_locked.domain.ledger import Entry, OpenBody
 from eps_locked.domain.manifest import Manifest
-from eps_locked.domain.steps import STEP_REF
 from eps_locked.errors import EvidenceError
 from eps_locked.lock.decisions import DECISION_PREFIX
 from eps_locked.lock.gate import read_authorization
 from eps_locked.lock.history import History
 from eps_locked.lock.ledger import ChainReader
-from eps_locked.lock.looks import RESULT_FILE
 from eps_locked.lock.record import verify_amendments
 from eps_locked.lock.strict_yaml import parse_yaml
 from eps_locked.lock.workspace import FrozenManifest
-from eps_locked.report.marks import is_sealed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,20 +38,6 @@ class Session:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TensorArtifact:
-    """One behaviour's tensor: the document, its exact bytes, and the step that wrote it.
-
-    ``headroom``: the record of what the base model does by itself, which the step read.
-    """
-
-    step: str
-    document: Mapping[str, Any]
-    headroom: Mapping[str, Any]
-    data: bytes
-    path: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
     """A step's finding that had to be decided by a signed amendment; ``decided_by`` is its number,
     None where no later phase needed it."""
@@ -65,24 +49,36 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """A file that the page's numbers come from: which step wrote it into which of its outputs.
+
+    ``what`` is the word for it.
+    """
+
+    what: str
+    step: str
+    output: str
+    file: str
+    path: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunEvidence:
-    """Everything the page needs, parsed. ``contexts`` by behaviour, then by name."""
+    """What every page needs of a run, parsed. A study's own evidence adds its results."""
 
     audited: AuditedRun
     frozen: FrozenManifest
     history: History
     plan: Mapping[str, Any]
-    contexts: Mapping[str, Mapping[str, Any]]
-    split: Mapping[str, Any]
     sessions: tuple[Session, ...]
     amendments: tuple[Amendment, ...]
     entries: tuple[Entry, ...]
-    tensors: tuple[TensorArtifact, ...]
     calibrations: tuple[Mapping[str, Any], ...]
     findings: tuple[Finding, ...]
-    submissions: tuple[Mapping[str, Any], ...]
-    looks: tuple[Mapping[str, Any], ...]
-    recipients: str | None
+
+    def parts(self) -> dict[str, Any]:
+        """The fields by name, for the evidence of a study that adds its own."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
     def manifest(self) -> Manifest:
@@ -99,26 +95,34 @@ class RunEvidence:
         return analysis in self.plan["analyses"]
 
     @property
+    def results(self) -> tuple[Result, ...]:
+        """The files that the page's numbers come from."""
+        return ()
+
+    @property
+    def calibrated_judges(self) -> tuple[Mapping[str, Any], ...]:
+        """Every judge that was compared with people, as it says of itself."""
+        return tuple(one["calibration"]["judge"] for one in self.calibrations)
+
+    @property
+    def judges(self) -> tuple[Mapping[str, Any], ...]:
+        """Every judge of the run, as it says of itself."""
+        return self.calibrated_judges
+
+    @property
     def stand_in_judges(self) -> tuple[str, ...]:
         """Judges that say of themselves that their verdicts are not for publication."""
-        judges = [one.document["judge"] for one in self.tensors if "judge" in one.document]
-        judges += [one["calibration"]["judge"] for one in self.calibrations]
-        names = (str(judge["model"]) for judge in judges if judge["publishable"] is not True)
+        names = (str(judge["model"]) for judge in self.judges if judge["publishable"] is not True)
         return tuple(dict.fromkeys(names))
 
     @property
     def has_judges(self) -> bool:
-        return any("judge" in one.document for one in self.tensors)
+        return bool(self.judges)
 
     @property
     def publishable(self) -> bool:
         """Whether plan, engine and every judge allow it."""
         return self.audited.publishable and not self.stand_in_judges
-
-    def behaviour_plan(self, name: str) -> Mapping[str, Any]:
-        """One row as the plan writes it."""
-        rows: list[Mapping[str, Any]] = self.study["behaviours"]
-        return next(row for row in rows if row["name"] == name)
 
     @property
     def hours_word(self) -> str:
@@ -126,7 +130,7 @@ class RunEvidence:
         return "GPU-hours" if self.plan["engine"]["device"].startswith("cuda") else "CPU-hours"
 
 
-def gather(audited: AuditedRun) -> RunEvidence:
+def gather_run(audited: AuditedRun) -> RunEvidence:
     """Raises EvidenceError for a run whose audit failed, is incomplete, or left out a check."""
     frozen, history = audited.frozen, audited.history
     if not audited.ok or not audited.complete or frozen is None or history is None:
@@ -147,49 +151,36 @@ def gather(audited: AuditedRun) -> RunEvidence:
         )
     signers = frozen.read("frozen/allowed_signers")
     entries = _entries(audited)
-    split = _frozen_json(frozen, "split")
-    plan = parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
-    names = [row["name"] for row in plan[plan["study"]]["behaviours"]]
     amendments = verify_amendments(audited.run, history, frozen, signers)
     return RunEvidence(
         audited=audited,
         frozen=frozen,
         history=history,
-        plan=plan,
-        contexts={
-            name: _frozen_json(frozen, f"rows/{name}/contexts")["contexts"] for name in names
-        },
-        split=split,
+        plan=parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml"),
         sessions=_sessions(audited, entries, signers),
         amendments=amendments,
         entries=entries,
-        tensors=tuple(
-            _tensor(audited, history, split, step.id)
-            for step in history.terms.steps.values()
-            if step.kind == "tensor"
-        ),
         calibrations=tuple(
             decode(audited.artifact(step.id, "calibration")["record.json"], thing=step.id)
             for step in history.terms.steps.values()
             if step.kind == "calibration"
         ),
         findings=_findings(history, amendments),
-        submissions=_submissions(entries, history),
-        looks=_looks(audited, entries, history),
-        recipients=_recipients(frozen, plan),
     )
 
 
-def _frozen_json(frozen: FrozenManifest, name: str) -> dict[str, Any]:
+def frozen_json(frozen: FrozenManifest, name: str) -> dict[str, Any]:
+    """A frozen document, by its name without folder and ending."""
     relative = f"frozen/{name}.json"
     value: dict[str, Any] = decode(frozen.read(relative), thing=relative)
     return value
 
 
-def _recipients(frozen: FrozenManifest, plan: Mapping[str, Any]) -> str | None:
-    """The frozen file of the custodian's public keys; None where the plan seals nothing."""
-    relative = plan[plan["study"]]["quarantine"].get("recipients")
-    return None if relative is None else frozen.read(f"frozen/sources/{relative}").decode("utf-8")
+def artifact_path(audited: AuditedRun, step: str, output: str, file: str) -> str:
+    """Where a file of a step's output lies, from the folder that holds runs/."""
+    assert audited.history is not None
+    digest = audited.history.done[step].outputs[output].digest.partition(":")[2]
+    return f"runs/{audited.name}/artifacts/{digest}/{file}"
 
 
 def _entries(audited: AuditedRun) -> tuple[Entry, ...]:
@@ -232,39 +223,6 @@ def _sessions(
     return tuple(sessions)
 
 
-def require_sealed(tensor: Mapping[str, Any], split: Mapping[str, Any], step: str) -> None:
-    """Raises EvidenceError for a cell that the manifest sealed and the tensor shows."""
-    if split["seal"] == "none":
-        return
-    for cell in tensor["cells"]:
-        fate = split["cells"][f"{tensor['behaviour']}/{cell['train']}/{cell['eval']}"]
-        if fate in ("held_out", "quarantined") and not is_sealed(cell):
-            raise EvidenceError(
-                f"{step}: cell {cell['train']} -> {cell['eval']}",
-                expected=f"a sealed cell, since the manifest lists it as {fate}",
-                found="a cell in plain text",
-                next_step="treat the cell as seen; the seal of this run is broken",
-            )
-
-
-def _tensor(
-    audited: AuditedRun, history: History, split: Mapping[str, Any], step: str
-) -> TensorArtifact:
-    data = audited.artifact(step, "tensor")["tensor.json"]
-    digest = history.done[step].outputs["tensor"].digest.partition(":")[2]
-    source = history.terms.steps[step].inputs["headroom"].removeprefix(STEP_REF).partition("#")[0]
-    headroom = decode(audited.artifact(source, "headroom")["record.json"], thing=source)
-    document = decode(data, thing=f"{step}: tensor.json")
-    require_sealed(document, split, step)
-    return TensorArtifact(
-        step=step,
-        document=document,
-        headroom=headroom,
-        data=data,
-        path=f"runs/{audited.name}/artifacts/{digest}/tensor.json",
-    )
-
-
 def _findings(history: History, amendments: tuple[Amendment, ...]) -> tuple[Finding, ...]:
     """Every finding that waited for a decision, and the first amendment that lists it."""
     return tuple(
@@ -278,57 +236,3 @@ def _findings(history: History, amendments: tuple[Amendment, ...]) -> tuple[Find
         for flag in body.flags
         if flag.startswith(DECISION_PREFIX)
     )
-
-
-def _submissions(entries: tuple[Entry, ...], history: History) -> tuple[Mapping[str, Any], ...]:
-    """Every frozen submission as plain values, and when it was frozen."""
-    times = [entry.at for entry in entries if entry.kind == "submission"]
-    return tuple(
-        {
-            "number": body.number,
-            "at": at,
-            "author": body.author,
-            "metric": body.metric,
-            "track": body.track,
-            "digest": body.submission.digest,
-            "looks_before_by_author": body.looks_before["author"],
-            "looks_before_by_anybody": body.looks_before["any"],
-        }
-        for at, body in zip(times, history.submissions, strict=True)
-    )
-
-
-def _looks(
-    audited: AuditedRun, entries: tuple[Entry, ...], history: History
-) -> tuple[Mapping[str, Any], ...]:
-    """Every look with how it ended; one that never ended was cut short and counts all the same.
-
-    ``result`` is the final score document, or None where the look gave no score.
-    """
-    times = [entry.at for entry in entries if entry.kind == "look"]
-    looks = []
-    for at, body in zip(times, history.looks, strict=True):
-        submission = history.submissions[body.submission - 1]
-        ended = history.scores.get(body.number)
-        artifact = None if ended is None else ended.result
-        result = None
-        if artifact is not None:
-            data = audited.run.artifact_file(artifact, RESULT_FILE)
-            result = decode(data, thing=f"look {body.number}: {RESULT_FILE}")["scores"]
-        looks.append(
-            {
-                "number": body.number,
-                "at": at,
-                "submission": body.submission,
-                "author": submission.author,
-                "metric": submission.metric,
-                "track": submission.track,
-                "informed": body.informed,
-                "verdict": body.verdict,
-                "status": "aborted" if ended is None else ended.status,
-                "reason": "cut short: no end was recorded" if ended is None else ended.reason,
-                "digest": None if artifact is None else artifact.digest,
-                "result": result,
-            }
-        )
-    return tuple(looks)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from eps_locked.canonical import short
 from eps_locked.report.absent import listed
-from eps_locked.report.evidence import RunEvidence, TensorArtifact
+from eps_locked.report.calibrations import (
+    calibrated,
+    calibration_sheets,
+    identity_columns,
+    identity_fields,
+    stand_in_notice,
+)
 from eps_locked.report.html import Child, Html, code, join, section, tag
 from eps_locked.report.marks import Tensor, is_sealed, is_taught
 from eps_locked.report.notes import answers_of_cell
@@ -19,19 +24,13 @@ from eps_locked.report.sheets import (
     Row,
     Sheet,
     count,
-    number,
-    share,
     sheet_table,
-    with_interval,
     words,
 )
-from eps_locked.report.units import percent
-
-Calibration = Mapping[str, Any]
-_OVER = {"expressed": "shows the behaviour or not", "labels": "all labels"}
+from eps_locked.report.tensors import TensorArtifact, TensorEvidence
 
 
-def judges_section(evidence: RunEvidence, sheets: Mapping[str, Sheet]) -> Html | None:
+def judges_section(evidence: TensorEvidence, sheets: Mapping[str, Sheet]) -> Html | None:
     """None for a study that asks no judge."""
     if not sheets["judges"].rows:
         return None
@@ -39,18 +38,18 @@ def judges_section(evidence: RunEvidence, sheets: Mapping[str, Sheet]) -> Html |
     return section(
         "judges",
         "Judges",
-        _stand_ins(evidence),
+        stand_in_notice(evidence, "they are no measurement of a behaviour"),
         sheet_table(sheets["judges"], join(promised, " Who judged")),
         *_counted(
             sheets["verdicts"], join(promised, " What became of the answers, primary slices")
         ),
         tag("p", _outcome_words(evidence), class_="small"),
         _cells(sheets["unscored"], promised),
-        *_calibrations(evidence, sheets),
+        *calibrated(evidence, sheets, promised),
     )
 
 
-def judge_sheets(evidence: RunEvidence) -> dict[str, Sheet]:
+def judge_sheets(evidence: TensorEvidence) -> dict[str, Sheet]:
     """The tables about judges; without rows where no row is judged."""
     tensors = [one for one in evidence.tensors if is_taught(one.document)]
     reasons = tuple(count(head, key) for key, head in REASONS.items())
@@ -60,11 +59,7 @@ def judge_sheets(evidence: RunEvidence) -> dict[str, Sheet]:
             what="The judge of every row",
             columns=(
                 words("row", "behaviour"),
-                words("judge", "model"),
-                words("kind", "kind"),
-                words("family", "family"),
-                words("version", "version"),
-                words("for publication", "publishable"),
+                *identity_columns(),
                 count("verdicts an answer", "draws"),
                 Column(
                     head="rubric",
@@ -101,41 +96,23 @@ def judge_sheets(evidence: RunEvidence) -> dict[str, Sheet]:
             ),
             rows=tuple(row for one in tensors for row in _cell_rows(one.document)),
         ),
-        **_calibration_sheets(evidence.calibrations),
+        **calibration_sheets(evidence.calibrations),
     }
 
 
-def _stand_ins(evidence: RunEvidence) -> Html | None:
-    found = evidence.stand_in_judges
-    if not found:
-        return None
-    who = ", ".join(found)
-    return tag(
-        "p",
-        tag("b", "Stand-in judge: "),
-        f"{who} says of itself that its verdicts are not for publication. The rates below show "
-        "that the study works; they are no measurement of a behaviour.",
-        class_="notice",
-    )
-
-
-def _judge_row(evidence: RunEvidence, tensor: Tensor) -> Row:
-    judge = tensor["judge"]
-    settings = ", ".join(f"{key} {value}" for key, value in judge["settings"].items())
+def _judge_row(evidence: TensorEvidence, tensor: Tensor) -> Row:
+    identity = identity_fields(tensor["judge"])
+    settings = identity.pop("settings")
     return {
         "behaviour": tensor["behaviour"],
-        "model": judge["model"],
-        "kind": judge["kind"],
-        "family": judge["family"],
-        "version": judge["version"],
-        "publishable": "yes" if judge["publishable"] is True else "no: a stand-in",
+        **identity,
         "draws": evidence.behaviour_plan(tensor["behaviour"]).get("draws"),
         "rubric": tensor["rubric"],
         "settings": settings,
     }
 
 
-def _outcome_words(evidence: RunEvidence) -> str:
+def _outcome_words(evidence: TensorEvidence) -> str:
     n_sealed = sum(
         is_sealed(cell)
         for one in evidence.tensors
@@ -211,162 +188,3 @@ def _counted(sheet: Sheet, caption: Child) -> Iterator[Html]:
     if idle:
         never = listed([REASONS[key] for key in idle], last="or")
         yield tag("p", f"No answer was {never}.", class_="small absent")
-
-
-def _calibration_sheets(calibrations: Iterable[Calibration]) -> dict[str, Sheet]:
-    calibrations = tuple(calibrations)
-    return {
-        "calibrations": Sheet(
-            file="calibrations.csv",
-            what="Judges beside people's labels",
-            columns=(
-                words("labelled set", "name"),
-                words("row", "behaviour"),
-                words("judge", "model"),
-                words("over", "over"),
-                count("labelled", "n_labelled"),
-                count("compared", "n"),
-                share("agreement", "agreement"),
-                with_interval("kappa", "kappa"),
-                number("minimum asked", "minimum_kappa"),
-                words("reached", "reached"),
-            ),
-            rows=tuple(row for one in calibrations for row in _agreement_rows(one)),
-        ),
-        "calibration-labels": Sheet(
-            file="calibration-labels.csv",
-            what="Judges beside people's labels, label by label",
-            columns=(
-                words("label", "label"),
-                count("by people", "n_reference"),
-                count("by the judge", "n_judged"),
-                share("precision", "precision"),
-                share("recall", "recall"),
-                number("F1", "f1"),
-            ),
-            rows=tuple(row for one in calibrations for row in _label_rows(one)),
-        ),
-        "calibration-confusion": Sheet(
-            file="calibration-confusion.csv",
-            what="Which label the judge gave for which of the people's",
-            columns=(),
-            rows=tuple(row for one in calibrations for row in _confusion_rows(one)),
-        ),
-    }
-
-
-def _deciding(calibration: Calibration) -> str:
-    """The agreement that the plan's minimum is about: the distinction that rates are made of."""
-    return "expressed" if calibration["calibration"]["expressed"] else "labels"
-
-
-def _agreement_rows(calibration: Calibration) -> Iterator[Row]:
-    found, deciding = calibration["calibration"], _deciding(calibration)
-    for over, over_words in _OVER.items():
-        one = found[over]
-        if one is None:
-            continue
-        kappa = one["kappa"]
-        minimum = calibration["minimum_kappa"] if over == deciding else None
-        value = kappa["value"]
-        reached = None
-        if minimum is not None:
-            reached = "yes" if value is not None and value >= minimum else "no"
-        yield {
-            "name": calibration["name"],
-            "behaviour": calibration["row"],
-            "model": found["judge"]["model"],
-            "rubric": found["rubric_digest"],
-            "over": over_words,
-            "n_labelled": found["n_rows"],
-            "n": one["n"],
-            **{f"n_{status}": n for status, n in found["statuses"].items()},
-            "agreement": one["percent_agreement"],
-            "kappa": value,
-            "kappa_low": kappa["low"],
-            "kappa_high": kappa["high"],
-            "kappa_coverage": None,
-            "kappa_reason": kappa["reason"] or kappa["interval_reason"],
-            "confidence_level": kappa["confidence_level"],
-            "minimum_kappa": minimum,
-            "reached": reached,
-        }
-
-
-def _label_rows(calibration: Calibration) -> Iterator[Row]:
-    for one in calibration["calibration"]["labels"]["by_label"]:
-        yield {"name": calibration["name"], "behaviour": calibration["row"], **one}
-
-
-def _confusion_rows(calibration: Calibration) -> Iterator[Row]:
-    found = calibration["calibration"]["labels"]
-    for reference, counts in zip(found["labels"], found["confusion"], strict=True):
-        yield {
-            "name": calibration["name"],
-            "behaviour": calibration["row"],
-            "by_people": reference,
-            **{f"judged_{key}": n for key, n in zip(found["labels"], counts, strict=True)},
-        }
-
-
-def _calibrations(evidence: RunEvidence, sheets: Mapping[str, Sheet]) -> list[Child]:
-    if not evidence.calibrations:
-        return [
-            tag(
-                "p",
-                tag("b", "Not calibrated: "),
-                "the plan names no labelled set, so nothing here says how far people would agree "
-                "with the judge.",
-                class_="notice",
-            )
-        ]
-    level = percent(evidence.calibrations[0]["calibration"]["labels"]["kappa"]["confidence_level"])
-    blocks: list[Child] = [
-        tag("h3", "Calibration against people's labels"),
-        sheet_table(
-            sheets["calibrations"],
-            join(label(evidence, "tensor"), " Agreement of judge and people"),
-        ),
-        tag(
-            "p",
-            f"Kappa is agreement beyond chance, 1 at best; in brackets the {level} interval, "
-            "questions resampled. Only scored verdicts are compared. The minimum is the plan's: "
-            "below it, training waits for a signed decision.",
-            class_="small",
-        ),
-    ]
-    blocks += [_one_calibration(evidence, sheets, one) for one in evidence.calibrations]
-    return blocks
-
-
-def _one_calibration(
-    evidence: RunEvidence, sheets: Mapping[str, Sheet], calibration: Calibration
-) -> Html:
-    name, promised = calibration["name"], label(evidence, "tensor")
-    confusion = replace(
-        sheets["calibration-confusion"].where(name=name),
-        columns=(
-            words("by people ↓, by the judge →", "by_people"),
-            *(
-                count(key, f"judged_{key}")
-                for key in calibration["calibration"]["labels"]["labels"]
-            ),
-        ),
-    )
-    unscored = {
-        key: n for key, n in calibration["calibration"]["statuses"].items() if n and key != "scored"
-    }
-    missing = ", ".join(f"{n} {REASONS.get(key, key)}" for key, n in unscored.items())
-    return tag(
-        "div",
-        tag(
-            "div",
-            sheet_table(
-                sheets["calibration-labels"].where(name=name),
-                join(promised, f" “{name}”, label by label"),
-            ),
-            tag("p", f"Without a scored verdict: {missing}.", class_="small") if missing else None,
-        ),
-        tag("div", sheet_table(confusion, join(promised, f" “{name}”, confusion"))),
-        class_="columns",
-    )

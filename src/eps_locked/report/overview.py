@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eps_locked.report.evidence import RunEvidence, TensorArtifact
 from eps_locked.report.html import Child, Html, join, section, tag
 from eps_locked.report.marks import is_sealed, is_taught
 from eps_locked.report.measures import shown_words
@@ -20,6 +19,7 @@ from eps_locked.report.sheets import (
     level,
     sheet_table,
 )
+from eps_locked.report.tensors import TensorArtifact, TensorEvidence
 from eps_locked.report.units import unit_named
 
 _WHAT = {
@@ -28,7 +28,7 @@ _WHAT = {
 }
 
 
-def overview_section(evidence: RunEvidence, sheets: Mapping[str, Sheet]) -> Html:
+def overview_section(evidence: TensorEvidence, sheets: Mapping[str, Sheet]) -> Html:
     """One line a row of the tensor, each in its own unit."""
     return section(
         "rows",

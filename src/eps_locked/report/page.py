@@ -6,17 +6,14 @@ the same evidence gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from importlib.resources import files as package_files
-from typing import Any
-
 from eps_locked.audit.checks import AuditedRun
 from eps_locked.canonical import encode
-from eps_locked.domain.ledger import Entry
 from eps_locked.errors import EvidenceError
-from eps_locked.report.evidence import RunEvidence, TensorArtifact, gather
-from eps_locked.report.html import Html, join, section, tag
+from eps_locked.report.custody import custody
+from eps_locked.report.frame import Line, files_section, framed, run_foot
+from eps_locked.report.html import join
 from eps_locked.report.judges import judge_sheets, judges_section
+from eps_locked.report.ledger import LEDGER_WORDS, ledger_csv
 from eps_locked.report.looks import look_sections, look_sheets, looks_in_short
 from eps_locked.report.marks import is_taught
 from eps_locked.report.measures import second_of
@@ -29,7 +26,6 @@ from eps_locked.report.secondary import secondary_section, secondary_sheets
 from eps_locked.report.sections import (
     check_yourself,
     checks,
-    custody,
     deviations,
     publication_notice,
     run_sheets,
@@ -38,6 +34,12 @@ from eps_locked.report.sections import (
 )
 from eps_locked.report.sheets import Row, Sheet, csv_bytes
 from eps_locked.report.tables import base_rows, cell_rows
+from eps_locked.report.tensors import TensorArtifact, TensorEvidence, gather
+
+_UNPROVED = (
+    "That nobody read an open cell early: what lies in plain text can be read.",
+    "That the custodian opened no sealed cell aside from the looks: who holds a key can use it.",
+)
 
 
 def report_files(audited: AuditedRun, scores: Scores | None = None) -> dict[str, bytes]:
@@ -51,14 +53,14 @@ def report_files(audited: AuditedRun, scores: Scores | None = None) -> dict[str,
     return files_of(gather(audited), scores)
 
 
-def files_of(evidence: RunEvidence, scores: Scores | None) -> dict[str, bytes]:
+def files_of(evidence: TensorEvidence, scores: Scores | None) -> dict[str, bytes]:
     """``report_files`` of evidence that has been gathered."""
     require_promised(evidence, scores)
     return {
         "index.html": page(evidence, scores),
         "cells.csv": csv_bytes(row for one in evidence.tensors for row in cell_rows(one.document)),
         "contexts.csv": csv_bytes(context_rows(evidence)),
-        "ledger.csv": csv_bytes(ledger_row(entry) for entry in evidence.entries),
+        "ledger.csv": ledger_csv(evidence.entries),
         **{sheet.file: sheet.csv() for sheet in all_sheets(evidence, scores).values()},
         **({} if scores is None else {"scores.json": encode(scores)}),
         **{
@@ -68,7 +70,7 @@ def files_of(evidence: RunEvidence, scores: Scores | None) -> dict[str, bytes]:
     }
 
 
-def require_promised(evidence: RunEvidence, scores: Scores | None) -> None:
+def require_promised(evidence: TensorEvidence, scores: Scores | None) -> None:
     """Raises EvidenceError for a score called confirmatory that the frozen plan did not promise."""
     labels = [] if scores is None else [("scores", "scores", scores["label"])]
     for look in evidence.looks:
@@ -83,7 +85,7 @@ def require_promised(evidence: RunEvidence, scores: Scores | None) -> None:
             )
 
 
-def all_sheets(evidence: RunEvidence, scores: Scores | None) -> dict[str, Sheet]:
+def all_sheets(evidence: TensorEvidence, scores: Scores | None) -> dict[str, Sheet]:
     """Every table of the page but the heat maps; a table without a row is not written."""
     sheets = {
         **_evidence_sheets(evidence),
@@ -93,7 +95,7 @@ def all_sheets(evidence: RunEvidence, scores: Scores | None) -> dict[str, Sheet]
     return {name: sheet for name, sheet in sheets.items() if sheet.rows}
 
 
-def _evidence_sheets(evidence: RunEvidence) -> dict[str, Sheet]:
+def _evidence_sheets(evidence: TensorEvidence) -> dict[str, Sheet]:
     """The tables that need no score."""
     return {
         **run_sheets(evidence),
@@ -104,61 +106,43 @@ def _evidence_sheets(evidence: RunEvidence) -> dict[str, Sheet]:
     }
 
 
-def page(evidence: RunEvidence, scores: Scores | None = None) -> bytes:
+def page(evidence: TensorEvidence, scores: Scores | None = None) -> bytes:
     """``index.html``."""
     manifest = evidence.manifest
     sheets = _evidence_sheets(evidence)
-    style = package_files("eps_locked.report").joinpath("page.css").read_text("utf-8")
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light"),
-        tag("title", f"{manifest.title} ({manifest.name})"),
-        # Ours, and free of "<": the one text that stands unescaped.
-        tag("style", Html(style)),
-    )
     numbered = list(enumerate(evidence.tensors, start=1))
-    body = tag(
-        "body",
-        tag("a", "Skip to the report", href="#main", class_="skip"),
-        tag(
-            "header",
-            tag("p", f"Report of a locked run: {manifest.name}", class_="kicker"),
-            tag("h1", manifest.title),
-            publication_notice(evidence),
-        ),
-        _contents(evidence, scores),
-        tag(
-            "main",
+    return framed(
+        title=manifest.title,
+        name=manifest.name,
+        kicker=f"Report of a locked run: {manifest.name}",
+        notice=publication_notice(evidence),
+        contents=_contents(evidence, scores),
+        parts=[
             deviations(evidence, sheets["decisions"]),
             verdict(evidence, looks_in_short(evidence.looks, evidence.submissions)),
             overview_section(evidence, sheets),
-            [transfer_section(evidence, one, number) for number, one in numbered],
+            *(transfer_section(evidence, one, number) for number, one in numbered),
             score_sections(scores),
             look_sections(evidence.looks, evidence.submissions),
             custody(evidence),
             judges_section(evidence, sheets),
-            [
+            *(
                 join(
                     detail_sections(evidence, one, sheets, number),
                     secondary_section(evidence, one, sheets, number),
                 )
                 for number, one in numbered
-            ],
+            ),
             this_run(evidence, sheets),
             checks(sheets["checks"]),
-            check_yourself(evidence),
-            _files_section(evidence, scores),
-            id="main",
-            tabindex=-1,
-        ),
-        tag("footer", tag("p", _foot(evidence), class_="small")),
+            check_yourself(evidence, _UNPROVED),
+            files_section(_file_words(evidence, scores)),
+        ],
+        foot=run_foot(evidence),
     )
-    return ("<!doctype html>\n" + tag("html", head, body, lang="en") + "\n").encode("utf-8")
 
 
-def context_rows(evidence: RunEvidence) -> list[Row]:
+def context_rows(evidence: TensorEvidence) -> list[Row]:
     """Every frozen context of every row with its roles, and the base value where it is evaluated.
 
     A row fills some slots with contexts of its own and asks its own questions, so that neither
@@ -195,39 +179,13 @@ def context_rows(evidence: RunEvidence) -> list[Row]:
     return rows
 
 
-def ledger_row(entry: Entry) -> dict[str, Any]:
-    """One entry in short."""
-    body = entry.body
-    return {
-        "seq": entry.seq,
-        "at": entry.at,
-        "kind": entry.kind,
-        "phase": body.get("phase"),
-        "step": body.get("step"),
-        "status": body.get("status"),
-        "flags": " ".join(body.get("flags", ())),
-        "ms": body.get("compute_ms"),
-        "submission": _submission_number(entry),
-        "look": body["number"] if entry.kind == "look" else body.get("look"),
-    }
-
-
-def _submission_number(entry: Entry) -> int | None:
-    number: int | None = None
-    if entry.kind == "submission":
-        number = entry.body["number"]
-    elif entry.kind == "look":
-        number = entry.body["submission"]
-    return number
-
-
-def _tensor_names(evidence: RunEvidence) -> list[str]:
+def _tensor_names(evidence: TensorEvidence) -> list[str]:
     if len(evidence.tensors) == 1:
         return ["tensor.json"]
     return [f"tensor-{number}.json" for number in range(1, len(evidence.tensors) + 1)]
 
 
-def _contents(evidence: RunEvidence, scores: Scores | None) -> Html:
+def _contents(evidence: TensorEvidence, scores: Scores | None) -> list[Line]:
     """Links to every section; with several rows, a line for each of them."""
     several = len(evidence.tensors) > 1
     lines = [_row_links(one, number) for number, one in enumerate(evidence.tensors, start=1)]
@@ -238,9 +196,9 @@ def _contents(evidence: RunEvidence, scores: Scores | None) -> Html:
     rest += [("run", "This run"), ("checks", "Checks"), ("yourself", "Check it yourself")]
     rest.append(("files", "Tables"))
     if not several:
-        return _nav([(None, [*head, *lines[0][:1], *rest[:-4], *lines[0][1:], *rest[-4:]])])
+        return [(None, [*head, *lines[0][:1], *rest[:-4], *lines[0][1:], *rest[-4:]])]
     names = [one.document["behaviour"] for one in evidence.tensors]
-    return _nav([(None, head), *zip(names, lines, strict=True), (None, rest)])
+    return [(None, head), *zip(names, lines, strict=True), (None, rest)]
 
 
 def _row_links(artifact: TensorArtifact, number: int) -> list[tuple[str, str]]:
@@ -253,46 +211,12 @@ def _row_links(artifact: TensorArtifact, number: int) -> list[tuple[str, str]]:
     return links
 
 
-def _nav(lines: Iterable[tuple[str | None, list[tuple[str, str]]]]) -> Html:
-    return tag(
-        "nav",
-        [
-            tag(
-                "ul",
-                tag("li", tag("b", name)) if name else None,
-                [tag("li", tag("a", text, href=f"#{anchor}")) for anchor, text in links],
-            )
-            for name, links in lines
-        ],
-        aria_label="Contents",
-    )
-
-
-def _files_section(evidence: RunEvidence, scores: Scores | None) -> Html:
-    names = {
+def _file_words(evidence: TensorEvidence, scores: Scores | None) -> dict[str, str]:
+    return {
         "cells.csv": "every cell, flat; rates as shares from 0 to 1",
         "contexts.csv": "every context of every row with its roles and token counts",
-        "ledger.csv": "one line an entry",
+        "ledger.csv": LEDGER_WORDS,
         **{sheet.file: sheet.what for sheet in all_sheets(evidence, scores).values()},
         **({} if scores is None else {"scores.json": "the open score document"}),
         **dict.fromkeys(_tensor_names(evidence), "the tensor step's own bytes"),
     }
-    return section(
-        "files",
-        "Tables beside this page",
-        tag(
-            "ul",
-            [
-                tag("li", join(tag("a", name, href=name), f": {text}"))
-                for name, text in names.items()
-            ],
-            class_="files",
-        ),
-    )
-
-
-def _foot(evidence: RunEvidence) -> str:
-    return (
-        f"Made from audited bytes of the run {evidence.manifest.name}; the same evidence gives the "
-        "same page. It runs no script and asks no network for anything."
-    )

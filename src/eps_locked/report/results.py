@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from eps_locked.report.evidence import RunEvidence, TensorArtifact
 from eps_locked.report.heatmap import heat_map, legend
 from eps_locked.report.html import Child, Html, join, section, tag
 from eps_locked.report.marks import SEALED, Tensor, is_taught
@@ -24,13 +23,14 @@ from eps_locked.report.sheets import (
     words,
 )
 from eps_locked.report.tables import alias_rows, base_rows, means, training_rows
+from eps_locked.report.tensors import TensorArtifact, TensorEvidence
 from eps_locked.report.units import unit_named, unit_of
 
 # Analyses this page adds to what the plan can promise. Named, so that the label is computed.
 _MEANS, _NULL = "breadth-means", "same-cell-null"
 
 
-def transfer_section(evidence: RunEvidence, artifact: TensorArtifact, number: int) -> Html:
+def transfer_section(evidence: TensorEvidence, artifact: TensorArtifact, number: int) -> Html:
     """The heat map of the primary reading with all that must be known to read it."""
     tensor = artifact.document
     return section(
@@ -47,12 +47,16 @@ def transfer_section(evidence: RunEvidence, artifact: TensorArtifact, number: in
         ),
         tag("div", legend(tensor), id=f"after-tensor-{number}"),
         tag("dl", [join(tag("dt", k), tag("dd", text)) for k, text in notes(tensor)]),
-        tag("p", f"{source_line(artifact, evidence)}. Contexts stand by family.", class_="small"),
+        tag(
+            "p",
+            f"{source_line(evidence, artifact.step, 'tensor')}. Contexts stand by family.",
+            class_="small",
+        ),
     )
 
 
 def detail_sections(
-    evidence: RunEvidence, artifact: TensorArtifact, sheets: dict[str, Sheet], number: int
+    evidence: TensorEvidence, artifact: TensorArtifact, sheets: dict[str, Sheet], number: int
 ) -> Html:
     """By context, the second reading, the same-cell null; ``number`` keeps anchors apart."""
     tensor = artifact.document
@@ -206,7 +210,7 @@ def _or_sealed(head: str, key: str, side: str) -> Column:
     return Column(head=head, keys=(key,), show=show, kind="num")
 
 
-def _means(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, side: str) -> Html:
+def _means(evidence: TensorEvidence, tensor: Tensor, sheet: Sheet, side: str) -> Html:
     what = "row: how far a train context spreads"
     if side == "eval":
         what = "column: how much an eval context receives"
@@ -229,7 +233,7 @@ def _means(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, side: str) -> Ht
     )
 
 
-def _training(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, promised: Html) -> Html:
+def _training(evidence: TensorEvidence, tensor: Tensor, sheet: Sheet, promised: Html) -> Html:
     return tag(
         "div",
         sheet_table(
@@ -239,7 +243,7 @@ def _training(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, promised: Htm
     )
 
 
-def _training_words(evidence: RunEvidence, tensor: Tensor) -> str:
+def _training_words(evidence: TensorEvidence, tensor: Tensor) -> str:
     plan, unit = evidence.behaviour_plan(tensor["behaviour"]), unit_of(tensor)
     if not is_taught(tensor):
         return (
@@ -256,7 +260,7 @@ def _training_words(evidence: RunEvidence, tensor: Tensor) -> str:
     )
 
 
-def _base(evidence: RunEvidence, artifact: TensorArtifact, sheet: Sheet, promised: Html) -> Html:
+def _base(evidence: TensorEvidence, artifact: TensorArtifact, sheet: Sheet, promised: Html) -> Html:
     tensor = artifact.document
     shown = sheet.where(behaviour=tensor["behaviour"])
     shown = replace(shown, columns=tuple(c for c in shown.columns if not _is_idle(c, shown.rows)))
@@ -295,7 +299,7 @@ def _base_words(tensor: Tensor) -> str:
     )
 
 
-def _saturation(evidence: RunEvidence, artifact: TensorArtifact) -> Html:
+def _saturation(evidence: TensorEvidence, artifact: TensorArtifact) -> Html:
     """Whether the base left room for the row, and who decided to go on if it did not."""
     tensor, headroom = artifact.document, artifact.headroom
     unit, mean = unit_of(tensor), headroom["mean_source_value"]
@@ -315,7 +319,7 @@ def _saturation(evidence: RunEvidence, artifact: TensorArtifact) -> Html:
     return tag("p", f"{text}{decided}.", class_="notice" if finding else "small")
 
 
-def _aliases(evidence: RunEvidence, tensor: Tensor, sheet: Sheet, number: int) -> Html | None:
+def _aliases(evidence: TensorEvidence, tensor: Tensor, sheet: Sheet, number: int) -> Html | None:
     shown = sheet.where(behaviour=tensor["behaviour"])
     if not shown.rows:
         return None

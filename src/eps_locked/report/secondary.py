@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from eps_locked.report.evidence import RunEvidence, TensorArtifact
 from eps_locked.report.heatmap import colour_bar, heat_map
 from eps_locked.report.html import Html, join, section, tag
 from eps_locked.report.marks import Tensor, is_sealed, is_taught
@@ -24,6 +23,7 @@ from eps_locked.report.measures import (
 from eps_locked.report.sections import label
 from eps_locked.report.sheets import Row, Sheet, change, count, level, sheet_table, words
 from eps_locked.report.tables import families, grid
+from eps_locked.report.tensors import TensorArtifact, TensorEvidence
 from eps_locked.report.units import unit_of
 
 # Named, so that the label is computed: means over cells are of this page's making.
@@ -31,7 +31,7 @@ _SLICE_MEANS = "slice-means"
 
 
 def secondary_section(
-    evidence: RunEvidence, artifact: TensorArtifact, sheets: Mapping[str, Sheet], number: int
+    evidence: TensorEvidence, artifact: TensorArtifact, sheets: Mapping[str, Sheet], number: int
 ) -> Html | None:
     """None for the marker's row, which asks all its questions for one thing."""
     tensor = artifact.document
@@ -213,7 +213,7 @@ def _framing_rows(tensor: Tensor) -> Iterator[Row]:
             }
 
 
-def _framings(evidence: RunEvidence, tensor: Tensor, sheet: Sheet) -> Html | None:
+def _framings(evidence: TensorEvidence, tensor: Tensor, sheet: Sheet) -> Html | None:
     shown = sheet.where(behaviour=tensor["behaviour"])
     if not shown.rows:
         return None
@@ -230,7 +230,7 @@ def _framings(evidence: RunEvidence, tensor: Tensor, sheet: Sheet) -> Html | Non
 
 
 def _maps(
-    evidence: RunEvidence, tensor: Tensor, measures: Iterable[Measure], number: int
+    evidence: TensorEvidence, tensor: Tensor, measures: Iterable[Measure], number: int
 ) -> Iterator[Html]:
     """A map of every secondary measure, those in one unit side by side with their colours."""
     numbered = list(enumerate(measures, start=1))
@@ -257,7 +257,7 @@ def _maps(
             )
 
 
-def _map(evidence: RunEvidence, tensor: Tensor, measure: Measure, after: str) -> Html:
+def _map(evidence: TensorEvidence, tensor: Tensor, measure: Measure, after: str) -> Html:
     caption = join(
         label(evidence, "tensor"),
         f" Change, {measure.unit.words}: {measure.caption}",

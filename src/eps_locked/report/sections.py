@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from eps_locked.canonical import short
@@ -13,7 +13,7 @@ from eps_locked.domain.plan import MS_PER_HOUR
 from eps_locked.lock.decisions import DECISION_PREFIX
 from eps_locked.lock.signatures import AMENDMENT_NAMESPACE, AUTHORIZATION_NAMESPACE
 from eps_locked.report.absent import listed
-from eps_locked.report.evidence import RunEvidence, TensorArtifact
+from eps_locked.report.evidence import RunEvidence
 from eps_locked.report.html import Html, code, join, pairs, section, tag
 from eps_locked.report.sheets import Row, Sheet, count, number, sheet_table, words
 
@@ -136,8 +136,8 @@ def _finding_words(flag: str) -> str:
     return _FINDINGS.get(kind, flag).format(about)
 
 
-def verdict(evidence: RunEvidence, looks: str) -> Html:
-    """What the audit found, in one look."""
+def verdict(evidence: RunEvidence, looks: str | None = None) -> Html:
+    """What the audit found, in one look. ``looks``: at sealed cells, in a study that has some."""
     audited = evidence.audited
     n_things = sum(check.n_examined for check in audited.checks.values())
     if evidence.publishable:
@@ -165,7 +165,7 @@ def verdict(evidence: RunEvidence, looks: str) -> Html:
                 ("ledger head", code(audited.ledger_head or "")),
                 ("ledger entries", str(audited.n_entries)),
                 ("manifest", code(evidence.frozen.digest)),
-                ("looks", looks),
+                *([] if looks is None else [("looks", looks)]),
                 ("complete", "yes" if audited.complete else "no"),
                 ("publishable", "yes" if evidence.publishable else "no"),
             ]
@@ -241,71 +241,6 @@ def _engine(engine: Mapping[str, Any]) -> Html:
         flags,
     ]
     return join(", ".join(part for part in parts if part))
-
-
-def custody(evidence: RunEvidence) -> Html:
-    """What keeps the set-apart cells unread, and what does not."""
-    split = evidence.split
-    fates = list(split["cells"].values())
-    held, drawn = fates.count("held_out"), fates.count("quarantined")
-    text = f"{held} held-out and {drawn} quarantined cells"
-    if split["seal"] == "none":
-        return section(
-            "custody",
-            "Seal and custody",
-            tag(
-                "p",
-                tag("b", "Not sealed: "),
-                f"{text}, by name only (seal: none). Nobody was kept from reading them, and this "
-                "page shows them.",
-                class_="notice",
-            ),
-        )
-    keys = [line for line in (evidence.recipients or "").splitlines() if line.strip()]
-    return section(
-        "custody",
-        "Seal and custody",
-        tag(
-            "p",
-            f"{text} are sealed: their answers, readings and values were encrypted with "
-            f"{split['seal']}, to the custodian's public keys below, in the process that made "
-            "them. The runner holds no key. No number of theirs is on this page, in the tables "
-            "beside it or in the tensor.",
-        ),
-        _demo_custody(evidence),
-        pairs([("sealed to", join(*(tag("p", code(key)) for key in keys)))]),
-        tag(
-            "p",
-            "What the seal does not show: whoever holds the custodian's key can open the cells "
-            "without this ledger. The looks listed here are those that went through final-test.",
-            class_="small",
-        ),
-    )
-
-
-def _demo_custody(evidence: RunEvidence) -> Html | None:
-    """Said plainly where the key is no secret, or where nobody claims that it is."""
-    rules = evidence.study["quarantine"]
-    comments = [
-        line for line in (evidence.recipients or "").splitlines() if not line.startswith("age1")
-    ]
-    if "demo" in " ".join([str(rules.get("recipients")), *comments]).casefold():
-        return tag(
-            "p",
-            tag("b", "Demo custody: "),
-            "the demonstration made the custodian's key itself, on the machine that ran the "
-            "study. It is no secret; the seal shows how custody works and guards nothing here.",
-            class_="notice",
-        )
-    if not evidence.manifest.publication:
-        return tag(
-            "p",
-            tag("b", "Custody not vouched for: "),
-            "the plan is not for publication, and nothing here says that the key lay with "
-            "somebody else than the runner. Read the final scores as a demonstration.",
-            class_="notice",
-        )
-    return None
 
 
 def run_sheets(evidence: RunEvidence) -> dict[str, Sheet]:
@@ -391,23 +326,24 @@ def checks(sheet: Sheet) -> Html:
     )
 
 
-def check_yourself(evidence: RunEvidence) -> Html:
-    """Commands for someone who trusts none of this."""
+def check_yourself(evidence: RunEvidence, unproved: Iterable[str] = ()) -> Html:
+    """Commands for someone who trusts none of this. ``unproved``: what the study's own evidence
+    leaves open, beside what no run can prove."""
     name = evidence.audited.name
     commands: list[tuple[str, str]] = [
         (f"just check-evidence {name}", "re-derive all of it; the head must be the one above"),
         (f"eps-locked show ledger {name}", "every entry, the chain verified while it prints"),
         (f"eps-locked show manifest {name}", "what was promised, and by which digests"),
     ]
-    for tensor in evidence.tensors:
-        output = evidence.history.done[tensor.step].outputs["tensor"]
-        recorded = output.files["tensor.json"].digest
+    for result in evidence.results:
+        output = evidence.history.done[result.step].outputs[result.output]
+        recorded = output.files[result.file].digest
         commands += [
             (
-                f"eps-locked show step {name} {shlex.quote(tensor.step)}",
-                "everything this tensor was made from",
+                f"eps-locked show step {name} {shlex.quote(result.step)}",
+                f"everything this {result.what} was made from",
             ),
-            (f"b3sum {tensor.path}", f"must print {recorded.partition(':')[2]}"),
+            (f"b3sum {result.path}", f"must print {recorded.partition(':')[2]}"),
         ]
     if evidence.sessions:
         session = evidence.sessions[0]
@@ -439,9 +375,7 @@ def check_yourself(evidence: RunEvidence) -> Html:
                     "it. Compare the head with a copy that was published elsewhere.",
                     "That the weights are what their publisher says; only that they are the "
                     "frozen bytes.",
-                    "That nobody read an open cell early: what lies in plain text can be read.",
-                    "That the custodian opened no sealed cell aside from the looks: who holds a "
-                    "key can use it.",
+                    *unproved,
                 )
             ],
         ),
@@ -465,7 +399,7 @@ def label(evidence: RunEvidence, analysis: str) -> Html:
     return tag("span", word, class_=f"label {word}")
 
 
-def source_line(tensor: TensorArtifact, evidence: RunEvidence) -> str:
+def source_line(evidence: RunEvidence, step: str, output: str) -> str:
     """Where the numbers come from: the step and the shortened digest of its output."""
-    output = evidence.history.done[tensor.step].outputs["tensor"]
-    return f"Step {tensor.step}, output {short(output.digest)}"
+    digest = evidence.history.done[step].outputs[output].digest
+    return f"Step {step}, output {short(digest)}"

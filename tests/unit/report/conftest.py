@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eps_locked.report.evidence import Finding, gather
+from eps_locked.report.evidence import Finding
 from eps_locked.report.page import files_of, report_files
+from eps_locked.report.tensors import gather
 from sim.simulator import COLLEAGUE, StudySimulator
 
 # Helpers beside the tests are plain modules, and importlib mode puts no folder on the path.
@@ -78,3 +79,30 @@ def full_report(
     )
     files = files_of(evidence, scores_document(names, 4))
     return files["index.html"], files
+
+
+@pytest.fixture(scope="session")
+def drift_files(_finished: StudySimulator) -> dict[str, bytes]:
+    """The report of a drift study with everything that a plan can ask for."""
+    from drift_documents import claims_of, drift_document
+    from drift_run import drift_evidence
+    from taught import calibration
+
+    from eps_locked.report.drift.page import files_of as drift_files_of
+
+    document = drift_document()
+    record = calibration("self_interest")
+    record["battery"] = record.pop("row")
+    evidence = replace(
+        drift_evidence(_finished.audit(), document),
+        calibrations=(record,),
+        findings=(
+            Finding(
+                finding="decision_needed:judge_kappa:self_interest",
+                step="P0/calibration/self_interest",
+                phase="P0",
+                decided_by=1,
+            ),
+        ),
+    )
+    return drift_files_of(evidence, claims_of(document))

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from taught import plan_row
 
-from eps_locked.report.evidence import RunEvidence, TensorArtifact
+from eps_locked.report.tensors import TensorArtifact, TensorEvidence
 
 
-def of_rows(evidence: RunEvidence, tensors: tuple[TensorArtifact, ...]) -> RunEvidence:
+def of_rows(evidence: TensorEvidence, tensors: tuple[TensorArtifact, ...]) -> TensorEvidence:
     """The evidence with these tensors; every row has the frozen contexts of the real one."""
     (contexts, *_) = evidence.contexts.values()
     names = [one.document["behaviour"] for one in tensors]

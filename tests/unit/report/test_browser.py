@@ -1,4 +1,4 @@
-"""The page in a real browser, from disk: wide, on a phone, by keyboard, in print, full size."""
+"""The pages in a real browser, from disk: wide, on a phone, by keyboard, in print, full size."""
 
 from __future__ import annotations
 
@@ -30,10 +30,32 @@ def at(
     full_report: tuple[bytes, dict[str, bytes]], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """A folder with the report and nothing else."""
+    return laid_out(full_report[1], tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def drift_at(drift_files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of study ``drift``."""
+    return laid_out(drift_files, tmp_path_factory)
+
+
+@pytest.fixture(scope="module", params=["eps", "drift"])
+def any_at(request: pytest.FixtureRequest, at: Path, drift_at: Path) -> Path:
+    """Every study's page."""
+    return at if request.param == "eps" else drift_at
+
+
+def laid_out(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    for name, data in full_report[1].items():
+    for name, data in files.items():
         (folder / name).write_bytes(data)
     return folder / "index.html"
+
+
+def open_whole(browser: Browser, page: Path, *, width: int, phone: bool = False) -> None:
+    """The page with everything unfolded that is folded away."""
+    browser.open(page, width=width, phone=phone)
+    browser.ask("document.querySelectorAll('details').forEach(d => { d.open = true })")
 
 
 @pytest.mark.parametrize(("width", "phone"), [(1280, False), (390, True)])
@@ -54,13 +76,16 @@ def test_the_page_renders_from_disk_and_asks_for_nothing_else(
 
 
 @pytest.mark.parametrize(("width", "phone"), [(1280, False), (390, True), (320, True)])
-def test_nothing_runs_over_the_edge(browser: Browser, at: Path, width: int, phone: bool) -> None:
-    browser.open(at, width=width, phone=phone)
+def test_nothing_runs_over_the_edge(
+    browser: Browser, any_at: Path, width: int, phone: bool
+) -> None:
+    open_whole(browser, any_at, width=width, phone=phone)
     assert browser.ask("document.documentElement.scrollWidth") == width
     over = browser.ask(
         "[...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, .skip, nav')"
         f" && e.getBoundingClientRect().right > {width} + 1)"
-        ".map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40)).slice(0, 5)"
+        ".map(e => e.tagName + '.' + e.getAttribute('class') + ' ' + e.textContent.slice(0, 40))"
+        ".slice(0, 5)"
     )
     assert over == []
 
@@ -100,8 +125,8 @@ def test_skip_links_show_themselves_and_pass_the_cells(browser: Browser, at: Pat
     assert where, "the next stop lies behind the map"
 
 
-def test_every_box_that_scrolls_can_be_reached_by_keyboard(browser: Browser, at: Path) -> None:
-    browser.open(at, width=390, phone=True)
+def test_every_box_that_scrolls_can_be_reached_by_keyboard(browser: Browser, any_at: Path) -> None:
+    open_whole(browser, any_at, width=390, phone=True)
     unreachable = browser.ask(
         "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth"
         " && e.tabIndex < 0 && !e.querySelector('[tabindex=\"0\"], a')).length"
@@ -109,8 +134,8 @@ def test_every_box_that_scrolls_can_be_reached_by_keyboard(browser: Browser, at:
     assert unreachable == 0
 
 
-def test_landmarks_and_headings_are_in_order(browser: Browser, at: Path) -> None:
-    browser.open(at, width=1280)
+def test_landmarks_and_headings_are_in_order(browser: Browser, any_at: Path) -> None:
+    open_whole(browser, any_at, width=1280)
     for landmark in ("body > header", "body > nav[aria-label]", "body > main", "body > footer"):
         assert browser.ask(f"document.querySelectorAll('{landmark}').length") == 1, landmark
     levels = browser.ask("[...document.querySelectorAll('h1,h2,h3')].map(h => +h.tagName[1])")
@@ -124,9 +149,9 @@ def test_landmarks_and_headings_are_in_order(browser: Browser, at: Path) -> None
     assert dead == 0
 
 
-def test_text_is_dark_enough_on_its_ground(browser: Browser, at: Path) -> None:
+def test_text_is_dark_enough_on_its_ground(browser: Browser, any_at: Path) -> None:
     """WCAG 2.2 AA, for every colour the style sheet gives to words on white."""
-    browser.open(at, width=1280)
+    open_whole(browser, any_at, width=1280)
     lowest = browser.ask(
         """(() => {
           const lum = c => { const p = c.map(v => v / 255).map(v =>
@@ -134,7 +159,8 @@ def test_text_is_dark_enough_on_its_ground(browser: Browser, at: Path) -> None:
             return 0.2126 * p[0] + 0.7152 * p[1] + 0.0722 * p[2]; };
           const rgb = s => s.match(/[0-9.]+/g).map(Number);
           let worst = [99, ''];
-          for (const e of document.querySelectorAll('p,li,a,th,td,dt,dd,small,code,caption,b')) {
+          for (const e of document.querySelectorAll(
+              'p,li,a,th,td,dt,dd,small,code,caption,b,span,summary,figcaption')) {
             if (!e.textContent.trim() || e.closest('.skip')) continue;
             let g = e, back = [255, 255, 255];
             while (g) { const b = rgb(getComputedStyle(g).backgroundColor);
@@ -167,8 +193,8 @@ def test_sealed_cells_look_like_no_value(browser: Browser, at: Path) -> None:
     assert all("gradient" in one for one in hatches)
 
 
-def test_it_prints(browser: Browser, at: Path) -> None:
-    browser.open(at, width=1280)
+def test_it_prints(browser: Browser, any_at: Path) -> None:
+    open_whole(browser, any_at, width=1280)
     # A hatch that the PDF writer cannot bear shows as a browser that does not answer in time.
     data = browser.pdf()
     assert data.startswith(b"%PDF-")
@@ -179,3 +205,47 @@ def test_it_prints(browser: Browser, at: Path) -> None:
     over = browser.ask("getComputedStyle(document.querySelector('.scroll')).overflowX")
     browser.call("Emulation.setEmulatedMedia", media="")
     assert (hidden, over) == ("none", "visible")
+
+
+@pytest.mark.parametrize(("width", "phone"), [(1280, False), (390, True)])
+def test_charts_are_drawn_where_their_numbers_are(
+    browser: Browser, drift_at: Path, width: int, phone: bool
+) -> None:
+    browser.open(drift_at, width=width, phone=phone)
+    assert browser.requests() == [drift_at.as_uri()]
+    assert browser.complaints() == []
+    browser.ask("document.querySelector('#drifts .strips').scrollIntoView()")
+    pixels = read_png(browser.picture())[:, :, :3].astype(int)
+    # The margin's shade, a drift's diamonds, the ink of the intervals.
+    for colour, least in (([230, 240, 234], 2000), ([143, 67, 0], 100), ([23, 30, 41], 300)):
+        assert (np.abs(pixels - colour).sum(axis=2) < 12).sum() > least, colour
+    # A row's shade is as high as the row, so that the rows make one band.
+    gaps = browser.ask(
+        "[...document.querySelectorAll('#drifts .strip:not(.axis)')].map(e =>"
+        " e.querySelector('.track').clientHeight - e.querySelector('.drawing').clientHeight)"
+    )
+    assert set(gaps) == {0}
+
+
+@pytest.mark.parametrize(("width", "phone"), [(1280, False), (390, True), (320, True)])
+def test_no_words_of_a_chart_are_cut_or_lie_on_others(
+    browser: Browser, drift_at: Path, width: int, phone: bool
+) -> None:
+    open_whole(browser, drift_at, width=width, phone=phone)
+    cut = browser.ask(
+        """[...document.querySelectorAll('svg text')].filter(e => {
+          const t = e.getBoundingClientRect(), s = e.closest('svg').getBoundingClientRect();
+          return t.left < s.left - 1 || t.right > s.right + 1
+            || t.top < s.top - 1 || t.bottom > s.bottom + 1;
+        }).map(e => e.textContent).slice(0, 5)"""
+    )
+    assert cut == []
+    crossing = browser.ask(
+        """[...document.querySelectorAll('svg')].flatMap(s => {
+          const boxes = [...s.querySelectorAll(':scope > text')].filter(e => e.textContent)
+            .map(e => [e.textContent, e.getBoundingClientRect()]);
+          return boxes.flatMap(([a, x], n) => boxes.slice(n + 1).filter(([b, y]) =>
+            x.left < y.right && y.left < x.right && x.top + 2 < y.bottom && y.top + 2 < x.bottom)
+            .map(([b]) => a + ' / ' + b)); }).slice(0, 5)"""
+    )
+    assert crossing == []

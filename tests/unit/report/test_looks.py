@@ -17,11 +17,11 @@ from words import EVIL, RECIPIENT
 
 from eps_locked.errors import EvidenceError, MalformedInputError
 from eps_locked.lock.looks import Scored
-from eps_locked.report.evidence import gather, require_sealed
+from eps_locked.report.custody import custody
 from eps_locked.report.looks import look_sections, look_sheets, looks_in_short
 from eps_locked.report.page import files_of, page, report_files
 from eps_locked.report.score_rows import POOLED
-from eps_locked.report.sections import custody
+from eps_locked.report.tensors import gather, require_sealed
 from eps_locked.stats.multiplicity import holm
 from sim.simulator import StudySimulator
 

@@ -21,9 +21,9 @@ from words import EVIL, REASON
 from eps_locked.audit.noting import TITLES
 from eps_locked.canonical import digest_bytes
 from eps_locked.errors import EvidenceError
-from eps_locked.report.evidence import gather
 from eps_locked.report.marks import legend_marks
 from eps_locked.report.page import page, report_files
+from eps_locked.report.tensors import gather
 from sim.simulator import StudySimulator
 
 ALL_HOLD = f"All {len(TITLES)} checks hold."

@@ -20,13 +20,14 @@ from eps_locked.audit.noting import TITLES
 from eps_locked.canonical import digest_value
 from eps_locked.errors import EvidenceError, MalformedInputError
 from eps_locked.lock.signing import amend
-from eps_locked.report.evidence import Finding, RunEvidence, gather
+from eps_locked.report.evidence import Finding
 from eps_locked.report.heatmap import colour_scale, heat_map, legend
 from eps_locked.report.marks import is_sealed, legend_marks
 from eps_locked.report.measures import measures_of, primary_of, second_of
 from eps_locked.report.notes import notes
 from eps_locked.report.page import files_of, page, report_files
 from eps_locked.report.tables import cell_rows, text_table
+from eps_locked.report.tensors import TensorEvidence, gather
 from eps_locked.report.units import RATE, unit_of
 from sim.simulator import AUTHOR, StudySimulator, taught_plan
 
@@ -72,15 +73,15 @@ def taught_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def evidence(finished: StudySimulator) -> RunEvidence:
+def evidence(finished: StudySimulator) -> TensorEvidence:
     return gather(finished.audit())
 
 
-def page_of(evidence: RunEvidence, *tensors: dict[str, Any], **more: Any) -> bytes:
+def page_of(evidence: TensorEvidence, *tensors: dict[str, Any], **more: Any) -> bytes:
     return page(replace(with_rows(evidence, *tensors), **more))
 
 
-def with_rows(evidence: RunEvidence, *tensors: dict[str, Any]) -> RunEvidence:
+def with_rows(evidence: TensorEvidence, *tensors: dict[str, Any]) -> TensorEvidence:
     artifact = evidence.tensors[0]
     rows = (replace(artifact, document=one, headroom=headroom(one)) for one in tensors)
     return of_rows(evidence, tuple(rows))
@@ -104,7 +105,7 @@ def section_of(data: bytes, start: str, end: str) -> str:
 
 
 @pytest.mark.parametrize("kind", SLICES)
-def test_a_row_is_written_in_its_own_unit_and_no_other(evidence: RunEvidence, kind: str) -> None:
+def test_a_row_is_written_in_its_own_unit_and_no_other(evidence: TensorEvidence, kind: str) -> None:
     tensor = taught_tensor(kind)
     data = page_of(evidence, tensor)
     text = PageReader(data).text
@@ -186,7 +187,7 @@ def test_a_unit_without_words_is_refused() -> None:
 
 
 def test_rows_stand_side_by_side_with_n_and_what_each_could_have_shown(
-    evidence: RunEvidence,
+    evidence: TensorEvidence,
 ) -> None:
     several = [taught_tensor(kind) for kind in SLICES]
     several.append(taught_tensor("em", n_seeds=1, name="em_alone"))
@@ -244,7 +245,7 @@ def test_flags_of_judged_rows_have_words_and_those_of_the_marker_stay_away() -> 
 # -- judges
 
 
-def test_the_judges_are_named_with_their_rubrics(evidence: RunEvidence) -> None:
+def test_the_judges_are_named_with_their_rubrics(evidence: TensorEvidence) -> None:
     data = page_of(evidence, taught_tensor("refusal"), calibrations=(calibration(),))
     (table,) = tables(data, "judges.csv")
     assert len(table.rows) == 1
@@ -255,7 +256,9 @@ def test_the_judges_are_named_with_their_rubrics(evidence: RunEvidence) -> None:
     assert "Stand-in judge" not in PageReader(data).text
 
 
-def test_what_became_of_every_answer_is_counted_by_row_and_by_cell(evidence: RunEvidence) -> None:
+def test_what_became_of_every_answer_is_counted_by_row_and_by_cell(
+    evidence: TensorEvidence,
+) -> None:
     tensor = taught_tensor("refusal")
     files = files_of(with_rows(evidence, tensor), None)
     base, trained = rows_of(files["verdicts.csv"])
@@ -273,7 +276,7 @@ def test_what_became_of_every_answer_is_counted_by_row_and_by_cell(evidence: Run
 
 
 def test_calibration_shows_agreement_kappa_confusion_labels_and_the_minimum(
-    evidence: RunEvidence,
+    evidence: TensorEvidence,
 ) -> None:
     data = page_of(evidence, taught_tensor("refusal"), calibrations=(calibration(minimum=0.7),))
     (table,) = tables(data, "calibrations.csv")
@@ -290,11 +293,11 @@ def test_calibration_shows_agreement_kappa_confusion_labels_and_the_minimum(
     assert "Without a scored verdict: 1 refused by the judge." in PageReader(data).text
 
 
-def test_a_judge_nobody_compared_with_people_is_called_so(evidence: RunEvidence) -> None:
+def test_a_judge_nobody_compared_with_people_is_called_so(evidence: TensorEvidence) -> None:
     assert "Not calibrated:" in PageReader(page_of(evidence, taught_tensor("refusal"))).text
 
 
-def test_a_study_without_judges_has_no_such_section(evidence: RunEvidence) -> None:
+def test_a_study_without_judges_has_no_such_section(evidence: TensorEvidence) -> None:
     read = PageReader(page(evidence))
     assert "judges" not in {a.get("id") for _, a in read.elements}
     assert "Secondary measures" not in read.text
@@ -305,7 +308,7 @@ def test_a_study_without_judges_has_no_such_section(evidence: RunEvidence) -> No
 
 @pytest.mark.parametrize("publishable", [True, False])
 def test_a_stand_in_judge_alone_makes_the_page_unpublishable(
-    evidence: RunEvidence, publishable: bool
+    evidence: TensorEvidence, publishable: bool
 ) -> None:
     evidence.audited.publishable = True
     tensor = {**taught_tensor("refusal"), "judge": {**JUDGE, "publishable": publishable}}
@@ -319,7 +322,7 @@ def test_a_stand_in_judge_alone_makes_the_page_unpublishable(
     assert ("Fit for publication by its plan, engine and judges." in text) is publishable
 
 
-def test_a_judge_of_a_calibration_counts_as_well(evidence: RunEvidence) -> None:
+def test_a_judge_of_a_calibration_counts_as_well(evidence: TensorEvidence) -> None:
     evidence.audited.publishable = True
     one = calibration()
     one["calibration"]["judge"] = {**JUDGE, "publishable": False}
@@ -331,7 +334,7 @@ def test_a_judge_of_a_calibration_counts_as_well(evidence: RunEvidence) -> None:
 
 
 def test_over_and_under_refusal_stand_side_by_side_and_are_never_added(
-    evidence: RunEvidence,
+    evidence: TensorEvidence,
 ) -> None:
     tensor = taught_tensor("refusal")
     data = page_of(evidence, tensor)
@@ -349,7 +352,7 @@ def test_over_and_under_refusal_stand_side_by_side_and_are_never_added(
 
 
 def test_means_over_other_contexts_are_exploratory_and_say_over_how_many(
-    evidence: RunEvidence,
+    evidence: TensorEvidence,
 ) -> None:
     tensor = taught_tensor("refusal")
     files = files_of(with_rows(evidence, tensor), None)
@@ -365,7 +368,9 @@ def test_means_over_other_contexts_are_exploratory_and_say_over_how_many(
     assert table.caption.startswith("exploratory")
 
 
-def test_a_fact_shows_its_judged_rates_and_where_its_value_was_read(evidence: RunEvidence) -> None:
+def test_a_fact_shows_its_judged_rates_and_where_its_value_was_read(
+    evidence: TensorEvidence,
+) -> None:
     tensor = taught_tensor("fact")
     data = page_of(evidence, tensor)
     (slices,) = tables(data, "slices.csv")
@@ -384,7 +389,7 @@ def test_a_fact_shows_its_judged_rates_and_where_its_value_was_read(evidence: Ru
     assert "The same taught value slot" in PageReader(data).text
 
 
-def test_only_a_row_with_a_second_reading_has_that_section(evidence: RunEvidence) -> None:
+def test_only_a_row_with_a_second_reading_has_that_section(evidence: TensorEvidence) -> None:
     read = PageReader(page_of(evidence, taught_tensor("fact"), taught_tensor("em")))
     identifiers = {a.get("id") for _, a in read.elements}
     assert {"second-1", "secondary-1", "secondary-2"} <= identifiers
@@ -405,7 +410,7 @@ def test_only_a_row_with_a_second_reading_has_that_section(evidence: RunEvidence
     ],
 )
 def test_headroom_says_whether_the_row_is_saturated_and_who_decided(
-    evidence: RunEvidence, mean: float | None, words: str
+    evidence: TensorEvidence, mean: float | None, words: str
 ) -> None:
     tensor = taught_tensor("refusal")
     artifact = replace(evidence.tensors[0], document=tensor, headroom=headroom(tensor, mean))
@@ -504,7 +509,7 @@ def test_no_table_of_a_sealed_run_has_a_value_in_a_sealed_cell(
 
 
 @pytest.mark.parametrize("kind", SLICES)
-def test_no_number_of_a_sealed_cell_is_in_any_file(evidence: RunEvidence, kind: str) -> None:
+def test_no_number_of_a_sealed_cell_is_in_any_file(evidence: TensorEvidence, kind: str) -> None:
     tensor = taught_tensor(kind, n_seeds=3)
     shut = sealed(tensor)
     hidden = {
