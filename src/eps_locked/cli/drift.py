@@ -9,15 +9,13 @@ from typing import Any
 import click
 
 from eps_locked import files
-from eps_locked.canonical import encode
 from eps_locked.cli.common import echo_json, json_option
 from eps_locked.errors import MalformedInputError, RefusedError
+from eps_locked.report.drift.page import table_files
 from eps_locked.report.marks import plain_text
-from eps_locked.report.sheets import csv_bytes
 from eps_locked.studies.drift.analysis import analyse
 from eps_locked.studies.drift.claims import claims
 from eps_locked.studies.drift.plan import AnalysisSettings
-from eps_locked.studies.drift.sheets import NULL_COLUMNS, arm_rows, effect_rows, null_rows
 from eps_locked.studies.drift.user_table import TableOptions, UserTable, read_user_table
 
 _PERMUTATIONS = 10_000
@@ -90,7 +88,7 @@ def drift() -> None:
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for drift.json, claims.txt and CSV tables.",
+    help="Folder for the page, drift.json, claims.txt and CSV tables.",
 )
 @json_option
 def analyse_command(
@@ -145,13 +143,13 @@ def analyse_command(
     )
     sentences = claims(document)
     if out is not None:
-        _write(out.absolute(), document, sentences)
+        _write(out.absolute(), table_files(document, sentences, f"Drift in {table.name}"))
     if as_json:
         echo_json(document)
         return
     _echo(document, sentences, read)
     if out is not None:
-        click.echo(f"{out}: drift.json, claims.txt, effects.csv, nulls.csv, arms.csv")
+        click.echo(f"{out}: index.html, drift.json, claims.txt and a CSV file for each table")
 
 
 def _in_unit(option: str, value: float | None, read: UserTable) -> float:
@@ -167,15 +165,8 @@ def _in_unit(option: str, value: float | None, read: UserTable) -> float:
     )
 
 
-def _write(folder: Path, document: Mapping[str, Any], sentences: Sequence[str]) -> None:
+def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
     """All files, or none where one exists that would change."""
-    contents = {
-        "drift.json": encode(document),
-        "claims.txt": "".join(f"{one}\n" for one in sentences).encode(),
-        "effects.csv": csv_bytes(effect_rows(document)),
-        "nulls.csv": csv_bytes(null_rows(document), NULL_COLUMNS),
-        "arms.csv": csv_bytes(arm_rows(document)),
-    }
     missing = {}
     for name, data in contents.items():
         path = folder / name

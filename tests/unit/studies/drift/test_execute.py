@@ -21,6 +21,7 @@ from eps_locked.lock.record import RunRecord, terms_of
 from eps_locked.runners.replay import Replayed, draw_steps, replay_steps
 from eps_locked.studies.common.backends import Backends
 from eps_locked.studies.drift.analysis import analyse
+from eps_locked.studies.drift.claims import claims
 from eps_locked.studies.drift.execute import DriftExecutor
 from eps_locked.studies.drift.records import AskRecord
 from eps_locked.studies.drift.table import require_same_judges
@@ -295,6 +296,9 @@ def test_a_battery_with_too_few_scores_in_an_arm_is_named_and_compared_with_noth
     for one in found["comparisons"]:
         measured = not unscored & {one["arm"], one["reference"]}
         assert set(one["batteries"]) == ({"self_interest"} if measured else set())
+    for sentence in claims(found):
+        arm_, reference = sentence.split(", ")[0].split(" against ")
+        assert ("not measured" in sentence) == bool(unscored & {arm_, reference})
 
 
 def test_a_study_in_which_nothing_was_scored_has_no_document(tmp_path: Path) -> None:
