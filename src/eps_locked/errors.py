@@ -14,6 +14,7 @@ not the user's. Exit code 130 (interrupted) belongs to ``KeyboardInterrupt`` and
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 __all__ = [
@@ -24,6 +25,13 @@ __all__ = [
     "RefusedError",
     "StatsInputError",
 ]
+
+
+# A PEM or OpenSSH private key, whole or cut off, and an age identity.
+_A_KEY = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[A-Za-z0-9+/=\s]*(\.\.\.|-----END [A-Z ]*-----)?"
+    r"|AGE-SECRET-KEY-1[A-Z0-9]*"
+)
 
 
 class EpsLockedError(Exception):
@@ -54,6 +62,11 @@ class EpsLockedError(Exception):
         super().__init__(self._sentence())
 
     def _sentence(self) -> str:
+        """Whatever a value holds, a private key is not repeated: errors end up in logs."""
+        text = self._parts()
+        return _A_KEY.sub("[a private key, not shown]", text)
+
+    def _parts(self) -> str:
         parts = [self.thing]
         if self.problem:
             parts.append(f": {self.problem}")

@@ -22,6 +22,7 @@ from eps_locked.lock.record import RunRecord, terms_of, verify_head
 from eps_locked.lock.workspace import FrozenManifest, RunFolder
 from eps_locked.report.marks import plain_text
 from eps_locked.report.summaries import (
+    battery_summary,
     context_summary,
     ledger_row,
     manifest_summary,
@@ -33,7 +34,7 @@ from eps_locked.report.summaries import (
 
 @click.group("show")
 def show() -> None:
-    """Show a manifest, a context, the steps or the ledger. Verifies what it shows."""
+    """Show a manifest, a context or battery, the steps or the ledger. Verifies what it shows."""
 
 
 @show.command("manifest")
@@ -60,8 +61,7 @@ def manifest_command(name: str, root: Path, as_json: bool) -> None:
             ("publication", "yes" if document["publication"] else "no"),
             ("signers", ", ".join(document["signers"])),
             ("alone", document["self_authorization"]),
-            ("set apart", f"seal {document['split']['seal']}"),
-            *(("", f"{fate}: {cell}") for fate, cells in _set_apart(document) for cell in cells),
+            *_set_apart(document),
             ("model", f"{model['name']}, licence {model['licence']}"),
             *(("", f"{short(one['digest'])}  {one['name']}") for one in model["files"]),
             ("files", f"{len(files)}, every one verified just now"),
@@ -98,11 +98,37 @@ def context_command(name: str, context_id: str, row: str | None, root: Path, as_
         click.echo(f"\n{message['role']}:")
         for line in message["content"].split("\n"):
             click.echo(f"  {plain_text(line)}".rstrip())
-    click.echo("\ntoken ids of the shared prefix:")
-    _echo_ids(document["prefix"])
-    click.echo(f"then, for item {document['example']['item']}:")
-    click.echo(f"  ({plain_text(document['example']['text'])})")
-    _echo_ids(document["example"]["token_ids"])
+    _echo_example(document)
+
+
+@show.command("battery")
+@click.argument("name")
+@click.argument("battery")
+@click.option("--exposure", help="The exchanges before the probe; without it there are none.")
+@root_option
+@json_option
+def battery_command(
+    name: str, battery: str, exposure: str | None, root: Path, as_json: bool
+) -> None:
+    """BATTERY of the drift study NAME as it was frozen: classes, stems, wordings, token ids."""
+    document = battery_summary(workspace_at(root).load_manifest(name), battery, exposure)
+    if as_json:
+        echo_json(document)
+        return
+    _echo_pairs(
+        [
+            ("battery", f"{document['battery']} ({document['role']})"),
+            ("classes", ", ".join(document["labels"])),
+            ("aligned", ", ".join(document["aligned"])),
+            ("no stance", ", ".join(document["no_stance"]) or "none"),
+            ("exposure", f"{document['exposure']} (of {', '.join(document['exposures'])})"),
+        ]
+    )
+    for probe in document["probes"]:
+        text = probe["text"] if probe["keep_text"] else "(not shown: from a set not to be shipped)"
+        click.echo(plain_text(f"  {probe['id']}  {text}"))
+    if all(probe["keep_text"] for probe in document["probes"]):
+        _echo_example(document)
 
 
 @show.command("steps")
@@ -234,11 +260,18 @@ def _history(run: RunFolder, frozen: FrozenManifest) -> History:
     return RunRecord.load(run, terms_of(frozen), now).history
 
 
-def _set_apart(document: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    cells = document["split"]["cells"]
+def _set_apart(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    split = document["split"]
+    if split is None:
+        return [("set apart", "nothing")]
     return [
-        (fate, [cell for cell, found in cells.items() if found == fate])
-        for fate in ("held_out", "quarantined")
+        ("set apart", f"seal {split['seal']}"),
+        *(
+            ("", f"{fate}: {cell}")
+            for fate in ("held_out", "quarantined")
+            for cell, found in split["cells"].items()
+            if found == fate
+        ),
     ]
 
 
@@ -271,6 +304,15 @@ def _echo_entry(row: Mapping[str, Any]) -> None:
     parts = [row["about"], row["status"] or "", spent, " ".join(row["flags"])]
     about = "  ".join(part for part in parts if part)
     click.echo(plain_text(f"{row['seq']:>6}  {row['at']}  {row['kind']:<9}  {about}"))
+
+
+def _echo_example(document: Mapping[str, Any]) -> None:
+    """The token ids of one prompt: what all share, then its own."""
+    click.echo("\ntoken ids of the shared prefix:")
+    _echo_ids(document["prefix"])
+    click.echo(f"then, for {document['example']['item']}:")
+    click.echo(f"  ({plain_text(document['example']['text'])})")
+    _echo_ids(document["example"]["token_ids"])
 
 
 def _echo_ids(token_ids: Sequence[int]) -> None:

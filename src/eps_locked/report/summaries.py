@@ -21,13 +21,21 @@ from eps_locked.lock.signatures import public_principals
 from eps_locked.lock.strict_yaml import parse_yaml
 from eps_locked.lock.workspace import FrozenManifest
 
+# The exposure of an arm that has none.
+_PLAIN = "plain"
+
 
 def manifest_summary(frozen: FrozenManifest) -> dict[str, Any]:
-    """A manifest for people. Reads, and so verifies, every frozen file."""
+    """A manifest for people. Reads, and so verifies, every frozen file.
+
+    ``split`` is None for a study that sets nothing apart.
+    """
     manifest = frozen.manifest
     contents = {name: frozen.read(name) for name in manifest.files}
     plan = parse_yaml(contents["frozen/plan.yaml"], thing="frozen/plan.yaml")
-    split = _json(frozen, "frozen/split.json")
+    split = None
+    if "frozen/split.json" in contents:
+        split = _json(frozen, "frozen/split.json")
     steps = frozen.steps().values()
     alone = f"up to {manifest.auto_approve_ms / MS_PER_HOUR:g} hours a phase"
     return {
@@ -61,9 +69,9 @@ def manifest_summary(frozen: FrozenManifest) -> dict[str, Any]:
 
 
 def rows_of(frozen: FrozenManifest) -> list[str]:
-    """The rows of a study, in the plan's order."""
-    plan = parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
-    return [behaviour["name"] for behaviour in plan[plan["study"]]["behaviours"]]
+    """The rows of an ``eps`` study, in the plan's order."""
+    plan = _plan_of(frozen, "eps", "show battery")
+    return [behaviour["name"] for behaviour in plan["eps"]["behaviours"]]
 
 
 def context_summary(
@@ -101,6 +109,48 @@ def context_summary(
         "prefix": prompts["prefix"],
         "example": {"item": item, "text": texts[item], "token_ids": token_ids},
     }
+
+
+def battery_summary(
+    frozen: FrozenManifest, battery: str, exposure: str | None = None
+) -> dict[str, Any]:
+    """A frozen battery of a ``drift`` study, and one whole prompt of it under an exposure."""
+    plan = _plan_of(frozen, "drift", "show context")
+    section = plan["drift"]
+    names = [one["name"] for one in section["batteries"]]
+    if battery not in names:
+        raise unknown("battery", battery, names)
+    exposures = [_PLAIN, *(one["name"] for one in section["exposures"])]
+    exposure = _PLAIN if exposure is None else exposure
+    if exposure not in exposures:
+        raise unknown("exposure", exposure, exposures)
+    document = _json(frozen, f"frozen/batteries/{battery}.json")
+    prompts = _json(frozen, f"frozen/prompts/{battery}/{exposure}.json")
+    first = document["probes"][0]
+    return {
+        **document,
+        "exposure": exposure,
+        "exposures": exposures,
+        "prefix": prompts["prefix"],
+        "example": {
+            "item": first["id"],
+            "text": first["text"],
+            "token_ids": prompts["suffixes"][first["id"]],
+        },
+    }
+
+
+def _plan_of(frozen: FrozenManifest, study: str, instead: str) -> dict[str, Any]:
+    found = frozen.manifest.study
+    if found != study:
+        raise MalformedInputError(
+            f"manifest {frozen.manifest.name}",
+            expected=f"one of study {study}",
+            found=found,
+            next_step=f"eps-locked {instead} --help",
+        )
+    plan: dict[str, Any] = parse_yaml(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
+    return plan
 
 
 def step_row(step: Step, body: StepBody | None) -> dict[str, Any]:

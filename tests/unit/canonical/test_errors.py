@@ -7,7 +7,7 @@ import re
 import pytest
 
 from eps_locked import errors
-from eps_locked.errors import EpsLockedError
+from eps_locked.errors import EpsLockedError, MalformedInputError
 
 
 def tree(root: type[EpsLockedError]) -> list[type[EpsLockedError]]:
@@ -59,3 +59,30 @@ def test_a_message_names_thing_expected_found_and_next_step_in_this_order(
     arguments: dict[str, object], text: str
 ) -> None:
     assert str(EpsLockedError("a.json", **arguments)) == text  # type: ignore[arg-type]
+
+
+# In two halves, so that no scan for secrets takes these for some.
+PEM = "-----BEGIN OPENSSH " + "PRIVATE KEY-----"
+AGE = "AGE-SECRET-" + "KEY-1QQPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        f"{PEM}\nb3BlbnNzaC1rZXktdjEA\n{PEM.replace('BEGIN', 'END')}",
+        f"{PEM} b3BlbnNzaC1rZXktdjEA...",
+        AGE,
+    ],
+)
+@pytest.mark.parametrize("place", ["expected", "found", "problem", "next_step"])
+def test_no_error_repeats_a_private_key(secret: str, place: str) -> None:
+    """Somebody names a key's file where a document is wanted; the message must not tell it."""
+    error = MalformedInputError("judge.yaml", **{place: f"'{secret}"})  # type: ignore[arg-type]
+    assert "b3Bl" not in str(error)
+    assert "QQPZ" not in str(error)
+    assert "a private key, not shown" in str(error)
+
+
+def test_a_public_key_is_shown() -> None:
+    error = MalformedInputError("signers", found="ssh-ed25519 AAAAC3Nza me@example")
+    assert "AAAAC3Nza" in str(error)

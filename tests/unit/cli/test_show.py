@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eps_locked.cli.main import run
-from sim.simulator import StudySimulator, context, fingerprint, taught_plan
+from sim.drift import drift_files, drift_plan
+from sim.simulator import NAME, StudySimulator, context, fingerprint, taught_plan
 
 
 @pytest.fixture
@@ -262,3 +264,50 @@ def test_show_changes_nothing_on_disk(half_way: StudySimulator, said: Any) -> No
     ):
         assert said(half_way, *arguments)[0] == 0
     assert fingerprint(half_way.root) == before
+
+
+@pytest.fixture
+def drift_study(tmp_path: Path) -> StudySimulator:
+    study = StudySimulator(tmp_path, plan=drift_plan(), files=drift_files())
+    study.freeze()
+    return study
+
+
+def test_a_drift_study_shows_its_batteries_and_sets_nothing_apart(
+    drift_study: StudySimulator, said: Any, document: Any
+) -> None:
+    assert "set apart    nothing" in said(drift_study, "manifest", NAME)[1]
+    arguments = ("battery", NAME, "self_interest", "--exposure", "plants_context")
+    code, out, _ = said(drift_study, *arguments)
+    assert code == 0
+    assert "aligned      declines" in out
+    assert "plants_context (of plain, plants_context)" in out
+    found = document(drift_study, *arguments)
+    assert f"then, for {found['example']['item']}:" in out
+    assert len(found["probes"]) == sum(probe["id"] in out for probe in found["probes"])
+
+
+def test_probes_that_may_not_be_shipped_are_not_printed(
+    drift_study: StudySimulator, said: Any, document: Any
+) -> None:
+    out = said(drift_study, "battery", NAME, "harmful_requests")[1]
+    probes = document(drift_study, "battery", NAME, "harmful_requests")["probes"]
+    assert out.count("not shown") == len(probes)
+    assert not any(probe["text"] in out for probe in probes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["battery", "selfinterest"], "one of self_interest"),
+        (["battery", "self_interest", "--exposure", "none"], "exposure: expected one of"),
+        (["context", "anything"], "one of study eps, found drift"),
+    ],
+)
+def test_what_a_drift_study_has_not_is_refused_by_name(
+    drift_study: StudySimulator, said: Any, arguments: list[str], message: str
+) -> None:
+    kind, *rest = arguments
+    code, _, err = said(drift_study, kind, NAME, *rest)
+    assert code == 2
+    assert message in err

@@ -74,6 +74,13 @@ def label_sheet(replies: Sequence[LabelledReply], n_per_battery: int, seed: int)
 
     Raises MalformedInputError if a battery has fewer.
     """
+    if not replies:
+        raise MalformedInputError(
+            "replies to label",
+            expected="classified replies whose texts are kept",
+            found="none",
+            next_step="run the phase that asks first: eps-locked status",
+        )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
