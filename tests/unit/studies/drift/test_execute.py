@@ -13,7 +13,7 @@ import pytest
 
 from eps_locked.audit.lineage import safetensors_metadata
 from eps_locked.canonical import decode
-from eps_locked.domain.model import EngineIdentity
+from eps_locked.domain.model import AdapterFiles, AttachProof, Completion, EngineIdentity
 from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.errors import BackendError, MalformedInputError
 from eps_locked.judges.scripted import ScriptedJudge
@@ -144,6 +144,51 @@ def test_a_run_that_broke_off_is_taken_up_and_comes_to_the_same(
 
 def closed(study: StudySimulator) -> dict[str, str]:
     return {one["phase"]: one["results"] for one in payloads_of(study) if one["kind"] == "close"}
+
+
+def test_every_arm_is_asked_and_every_model_read_with_its_own_adapter(
+    done: StudySimulator,
+) -> None:
+    class Serving(ScriptedEngine):
+        """Says what was attached whenever it was asked anything."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.now, self.seen = "nobody said", list[str]()
+
+        def attach(self, adapter: AdapterFiles | None) -> AttachProof | None:
+            self.now = "base" if adapter is None else adapter.digest
+            return super().attach(adapter)
+
+        def generate(self, *asked: Any) -> tuple[Completion, ...]:
+            self.seen.append(self.now)
+            return super().generate(*asked)
+
+        def activations(self, *asked: Any) -> tuple[tuple[float, ...], ...]:
+            self.seen.append(self.now)
+            return super().activations(*asked)
+
+    trained = {
+        name.removeprefix("P1/train/"): one["outputs"]["adapter"]["digest"]
+        for name, one in entries(done).items()
+        if name.startswith("P1/train/")
+    }
+    model_of = {one["name"]: one["model"] for one in done.plan["drift"]["arms"]}
+    history = RunRecord.load(done.run_folder, terms_of(done.load()), done.clock).history
+    engine = Serving()
+    twin = StudySimulator(root=done.root, plan=done.plan, files=done.files, engine=engine)
+    executor = twin.executor()
+    for one in history.terms.steps.values():
+        if one.kind not in ("ask", "readout", "directions"):
+            continue
+        engine.seen.clear()
+        again = replay_steps(
+            [one], history, done.load(), done.run_folder, executor, lambda text: None
+        )
+        assert [row.differences for row in again] == [()]
+        arm = one.params.get("arm")
+        wears = one.params.get("model", "base") if arm is None else model_of[arm]
+        assert set(engine.seen) == {trained.get(wears, "base")}, one.id
 
 
 # -- training

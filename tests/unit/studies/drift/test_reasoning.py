@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -277,6 +278,33 @@ def test_tokens_that_stand_wholly_before_the_close_are_the_reasoning(
     found = split_at_close(tuple(range(len(pieces))), (len(pieces),), tokenizer)
     assert found is not None
     assert (found.reasoning, found.reply, found.text) == (reasoning, reply, text)
+
+
+def _each_byte(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "\ufffd" * (error.end - error.start), error.end
+
+
+codecs.register_error("each_byte", _each_byte)
+
+
+class SingleBytes(Pieces):
+    """As models decode that fall back on bytes: an unfinished character counts once a byte."""
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return b"".join(self.pieces[token] for token in token_ids).decode(errors="each_byte")
+
+
+@pytest.mark.parametrize("n_before", range(8))
+def test_a_character_that_counts_for_more_until_it_is_whole_stays_in_the_reasoning(
+    n_before: int,
+) -> None:
+    pieces = [b"a"] * n_before + [bytes([byte]) for byte in "🙂".encode()] + [b"</t>", b"Yes"]
+    tokenizer = SingleBytes(*pieces, b"</t>")
+    found = split_at_close(tuple(range(len(pieces))), (len(pieces),), tokenizer)
+    assert found is not None
+    assert found.reasoning == tuple(range(n_before + 4))
+    assert (found.reply, found.text) == ((n_before + 5,), "Yes")
 
 
 def test_a_long_continuation_is_parted_where_a_plain_search_parts_it() -> None:
