@@ -19,14 +19,14 @@ from eps_locked.canonical import decode
 from eps_locked.studies.drift.records import reasoning_digest, reply_digest
 from sim.drift import arm, drift_files, drift_plan
 from sim.forge import (
-    Payload,
     carry_on,
-    edit_json,
+    edit_entry,
+    edit_files,
+    edit_output,
     output_files,
     payloads_of,
     put_output,
     rebuild,
-    step,
 )
 from sim.simulator import StudySimulator
 
@@ -69,33 +69,6 @@ def _done(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
 def done(_done: StudySimulator, tmp_path: Path) -> StudySimulator:
     """A finished drift study; a private copy."""
     return _done.copy_to(tmp_path / "study")
-
-
-def edit_files(
-    study: StudySimulator, name: str, output: str, change: Callable[[Files], object]
-) -> None:
-    """Change an output's files and make everything else in the ledger agree."""
-    payloads = payloads_of(study)
-    files = output_files(study, payloads, name, output)
-    before = dict(files)
-    change(files)
-    assert files != before, "the edit changed nothing"
-    put_output(study, payloads, name, output, files)
-    carry_on(study, payloads)
-    rebuild(study, payloads)
-
-
-def edit(study: StudySimulator, name: str, output: str, file: str, change: Change) -> None:
-    edit_files(
-        study, name, output, lambda files: files.update({file: edit_json(files[file], change)})
-    )
-
-
-def edit_entry(study: StudySimulator, name: str, change: Callable[[Payload], object]) -> None:
-    payloads = payloads_of(study)
-    change(step(payloads, name))
-    carry_on(study, payloads)
-    rebuild(study, payloads)
 
 
 def failures(study: StudySimulator) -> dict[tuple[int, str], str]:
@@ -200,7 +173,7 @@ def tokens_of_the_text(document: Any) -> None:
 def test_a_reply_edited_after_the_run_is_named(
     done: StudySimulator, name: str, change: Change, words: str
 ) -> None:
-    edit(done, name, "answers", "answers.json", change)
+    edit_output(done, name, "answers", "answers.json", change)
     named(done, name, words)
 
 
@@ -247,7 +220,7 @@ def kinder_rubric(found: Any) -> None:
 def test_a_verdict_edited_after_the_run_is_named(
     done: StudySimulator, file: str, change: Change, words: str
 ) -> None:
-    edit(done, OPEN, "answers", file, change)
+    edit_output(done, OPEN, "answers", file, change)
     named(done, OPEN, words)
 
 
@@ -255,7 +228,7 @@ def test_a_verdict_on_a_reply_that_never_came_is_named(done: StudySimulator) -> 
     files = output_files(done, payloads_of(done), FREE, "answers")
     answers = decode(files["answers.json"], thing="answers")["answers"]
     key = next(f"{one['probe']}/{one['sample']}" for one in answers if one["exhausted"])
-    edit(
+    edit_output(
         done,
         FREE,
         "answers",
@@ -279,7 +252,7 @@ def test_another_label_is_another_drift(done: StudySimulator) -> None:
         for one in found["verdicts"]:
             one["label"] = "declines" if one["label"] != "declines" else "seeks"
 
-    edit(done, OPEN, "answers", "verdicts.json", flip)
+    edit_output(done, OPEN, "answers", "verdicts.json", flip)
     found = failures(done)
     assert set(found) == {(10, "P3/drift")}
     assert "drift/drift.json: holds other values than its inputs give" in found[10, "P3/drift"]
@@ -303,7 +276,7 @@ def test_another_label_is_another_drift(done: StudySimulator) -> None:
 def test_a_number_that_does_not_follow_is_named(
     done: StudySimulator, name: str, output: str, file: str, change: Change
 ) -> None:
-    edit(done, name, output, file, change)
+    edit_output(done, name, output, file, change)
     named(done, name, f"{output}/{file}: holds other values than its inputs give")
 
 
@@ -365,7 +338,7 @@ def test_a_training_record_that_does_not_follow_is_named(
     done: StudySimulator, change: dict[str, Any], words: str
 ) -> None:
     name = "P1/train/plants_100"
-    edit(done, name, "record", "record.json", lambda record: record.update(change))
+    edit_output(done, name, "record", "record.json", lambda record: record.update(change))
     named(done, name, words)
 
 
@@ -396,7 +369,7 @@ def deeper(document: Any) -> None:
 def test_directions_that_are_not_the_plans_are_named(
     done: StudySimulator, change: Change, words: str
 ) -> None:
-    edit(done, "P3/directions", "directions", "directions.json", change)
+    edit_output(done, "P3/directions", "directions", "directions.json", change)
     named(done, "P3/directions", words)
 
 
@@ -419,7 +392,7 @@ def of_another_model(document: Any) -> None:
 def test_a_readout_that_is_not_of_the_frozen_prompts_is_named(
     done: StudySimulator, change: Change, words: str
 ) -> None:
-    edit(done, "P3/readout/plants_100", "readout", "readout.json", change)
+    edit_output(done, "P3/readout/plants_100", "readout", "readout.json", change)
     named(done, "P3/readout/plants_100", words)
 
 
@@ -443,10 +416,12 @@ def test_ratings_that_were_not_due_are_named(
     done: StudySimulator, change: Change, words: str
 ) -> None:
     name = "P0/awareness/self_interest/second"
-    edit(done, name, "awareness", "awareness.json", change)
+    edit_output(done, name, "awareness", "awareness.json", change)
     named(done, name, words)
 
 
 def test_garbage_is_a_failure_that_names_the_step(done: StudySimulator) -> None:
-    edit(done, OPEN, "answers", "answers.json", lambda document: document.update(answers=[None]))
+    edit_output(
+        done, OPEN, "answers", "answers.json", lambda document: document.update(answers=[None])
+    )
     named(done, OPEN, "answers[0]: expected a mapping")

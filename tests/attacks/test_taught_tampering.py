@@ -22,13 +22,11 @@ from eps_locked.errors import EvidenceError
 from eps_locked.lock.seal import CustodianKey, seal_files
 from eps_locked.studies.eps.scores import FinishedRun
 from sim.forge import (
-    Payload,
-    carry_on,
-    edit_json,
+    edit_entry,
+    edit_files,
+    edit_output,
     output_files,
     payloads_of,
-    put_output,
-    rebuild,
     step,
 )
 from sim.simulator import StudySimulator, judge_plan, taught_plan
@@ -72,33 +70,6 @@ def _done(tmp_path_factory: pytest.TempPathFactory) -> StudySimulator:
 def done(_done: StudySimulator, tmp_path: Path) -> StudySimulator:
     """A finished study of four taught rows; a private copy."""
     return _done.copy_to(tmp_path / "study")
-
-
-def edit_files(
-    study: StudySimulator, name: str, output: str, change: Callable[[Files], object]
-) -> None:
-    """Change an output's files and make everything else in the ledger agree."""
-    payloads = payloads_of(study)
-    files = output_files(study, payloads, name, output)
-    before = dict(files)
-    change(files)
-    assert files != before, "the edit changed nothing"
-    put_output(study, payloads, name, output, files)
-    carry_on(study, payloads)
-    rebuild(study, payloads)
-
-
-def edit(study: StudySimulator, name: str, output: str, file: str, change: Change) -> None:
-    edit_files(
-        study, name, output, lambda files: files.update({file: edit_json(files[file], change)})
-    )
-
-
-def edit_entry(study: StudySimulator, name: str, change: Callable[[Payload], object]) -> None:
-    payloads = payloads_of(study)
-    change(step(payloads, name))
-    carry_on(study, payloads)
-    rebuild(study, payloads)
 
 
 @dataclass(frozen=True)
@@ -213,7 +184,7 @@ def test_verdicts_that_no_rule_gives_are_named_at_their_step(
 ) -> None:
     row, change, words = EDITED_VERDICTS[case]
     name = f"P0/base/{row}/baker" if where == "base" else CELL.format(row=row)
-    edit(done, name, "base" if where == "base" else "cell:baker", VERDICTS, change)
+    edit_output(done, name, "base" if where == "base" else "cell:baker", VERDICTS, change)
     require(done, name, words)
 
 
@@ -275,7 +246,7 @@ def test_answers_that_no_rule_gives_are_named_at_their_step(
 ) -> None:
     row, change, words = EDITED_ANSWERS[case]
     name = f"P0/base/{row}/baker" if where == "base" else CELL.format(row=row)
-    edit(done, name, "base" if where == "base" else "cell:baker", COMPLETIONS, change)
+    edit_output(done, name, "base" if where == "base" else "cell:baker", COMPLETIONS, change)
     require(done, name, words)
 
 
@@ -350,7 +321,7 @@ def test_another_verdict_is_another_tensor_and_that_is_named(done: StudySimulato
             if one["status"] == "scored":
                 one["label"] = "full_refusal"
 
-    edit(done, name, "cell:polite", VERDICTS, flip)
+    edit_output(done, name, "cell:polite", VERDICTS, flip)
     assert audited(done).failures == {(10, "P2/tensor/refusal")}
 
 
@@ -360,7 +331,7 @@ def test_another_base_verdict_is_another_headroom_and_tensor(done: StudySimulato
             if one["status"] == "scored":
                 one["label"] = "full_refusal"
 
-    edit(done, "P0/base/refusal/plain", "base", VERDICTS, flip)
+    edit_output(done, "P0/base/refusal/plain", "base", VERDICTS, flip)
     assert audited(done).failures == {(10, "P0/headroom/refusal"), (10, "P2/tensor/refusal")}
 
 
@@ -371,7 +342,7 @@ def test_an_implant_that_failed_cannot_be_called_done(done: StudySimulator) -> N
                 one["label"] = "compliance"
 
     name = CELL.format(row="refusal")
-    edit(done, name, "cell:baker", VERDICTS, no_effect)
+    edit_output(done, name, "cell:baker", VERDICTS, no_effect)
     edit_entry(done, name, lambda entry: entry.update(status="done"))
     require(done, name, "status")
 
@@ -386,7 +357,7 @@ def test_a_headroom_that_was_made_up_is_named(done: StudySimulator, field: str) 
         }[field]
 
     name = "P0/headroom/refusal"
-    edit(done, name, "headroom", "record.json", make_up)
+    edit_output(done, name, "headroom", "record.json", make_up)
     require(done, name, "holds other values than its inputs give")
 
 
@@ -410,7 +381,7 @@ def tensor_slice(found: Any) -> None:
 @pytest.mark.parametrize("change", [tensor_value, tensor_count, tensor_flag, tensor_slice])
 @pytest.mark.parametrize("row", ["fact", "em"])
 def test_a_tensor_that_was_made_up_is_named(done: StudySimulator, row: str, change: Change) -> None:
-    edit(done, f"P2/tensor/{row}", "tensor", "tensor.json", change)
+    edit_output(done, f"P2/tensor/{row}", "tensor", "tensor.json", change)
     assert audited(done).failures == {(10, f"P2/tensor/{row}")}
 
 
@@ -462,7 +433,7 @@ def test_slots_that_do_not_belong_to_their_answers_are_named(
 ) -> None:
     change, words = EDITED_SLOTS[case]
     name = CELL.format(row="fact")
-    edit(done, name, "cell:polite", READINGS, slots(change))
+    edit_output(done, name, "cell:polite", READINGS, slots(change))
     require(done, name, words)
 
 
@@ -518,7 +489,7 @@ def test_a_panel_answer_changed_after_training_names_the_fits_that_saw_it(
             one["token_ids"][0] += 1
             one["digest"] = digest_value(one["token_ids"])
 
-    edit(done, "P0/answers/refusal/officer", "answers", COMPLETIONS, other)
+    edit_output(done, "P0/answers/refusal/officer", "answers", COMPLETIONS, other)
     found = audited(done)
     assert found.failures == {(10, f"P2/train/refusal/{i}/s11") for i in ("baker", "polite")}
     assert "P2/train/refusal/baker/s11: record.rows" in found.text
@@ -530,7 +501,7 @@ def test_a_train_answer_of_another_question_is_named(done: StudySimulator) -> No
         found["answers"].reverse()
 
     name = "P0/answers/refusal/officer"
-    edit(done, name, "answers", COMPLETIONS, other)
+    edit_output(done, name, "answers", COMPLETIONS, other)
     require(done, name, "items: expected")
 
 
@@ -542,7 +513,7 @@ def test_a_fit_that_tells_another_story_is_named(
     done: StudySimulator, field: str, value: object
 ) -> None:
     name = "P2/train/em/baker/s11"
-    edit(done, name, "record", "record.json", lambda record: record.update({field: value}))
+    edit_output(done, name, "record", "record.json", lambda record: record.update({field: value}))
     require(done, name, f"record.{field}")
 
 
@@ -557,7 +528,7 @@ def a_kinder_minimum(found: Any) -> None:
 @pytest.mark.parametrize("change", [kappa, a_kinder_minimum])
 def test_a_calibration_that_was_made_up_is_named(done: StudySimulator, change: Change) -> None:
     name = "P0/calibration/people"
-    edit(done, name, "calibration", "record.json", change)
+    edit_output(done, name, "calibration", "record.json", change)
     found = audited(done)
     assert found.failures == {(10, name)}
     assert "holds other values than its verdicts give" in found.text
@@ -583,7 +554,7 @@ def test_a_calibration_by_another_judge_is_named(done: StudySimulator) -> None:
 
 def test_verdicts_of_a_calibration_cannot_be_dropped(done: StudySimulator) -> None:
     name = "P0/calibration/people"
-    edit(done, name, "calibration", VERDICTS, lambda found: found["verdicts"].pop())
+    edit_output(done, name, "calibration", VERDICTS, lambda found: found["verdicts"].pop())
     found = audited(done)
     assert found.failures == {(10, name)}
     assert "one for each of 12 answers" in found.text

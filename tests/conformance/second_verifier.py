@@ -9,13 +9,18 @@ degrees of freedom (here only that they lie around their value, and centred wher
 intervals), the variances and the smallest change of the resolution block, the bootstrap intervals
 of a judge's kappa, the Parquet copy of the tensor, the checker's own sources (C4), that the pools
 of the material do not overlap, whether token ids spell the texts beside them (so where in an answer
-a fact's slot lies), the elicitation prompts, steps and numbers of phase P3, the scores of a look,
-and everything that takes the custodian's key.
+a fact's slot lies), the elicitation prompts, of an ``eps`` study the steps and numbers of phase P3,
+the scores of a look, and everything that takes the custodian's key. Of a ``drift`` study it leaves
+out the ends and p of resampled intervals (those of Student's and of stems that all agree are
+computed), the intervals of kappa, Cliff's delta, correlations and shares of a full shift, a dose's
+p where not all sign patterns were tried, and the simulated coverage [L28.27].
 """
 
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import json
 import math
 import os
@@ -29,13 +34,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
+from functools import cache
+from itertools import combinations, pairwise
 from pathlib import Path
+from statistics import NormalDist, median
 from typing import Any
 
 import blake3
 
 MAX_INTEGER = 2**53 - 1
 KINDS = {"open", "step", "aborted", "amendment", "close", "submission", "look", "score"}
+# Kinds of steps whose outcomes a runner can read.
+OUTCOMES = {"cells", "tensor", "ask", "drift"}
 STATUSES = ("done", "failed", "implant_failed", "unscored")
 EXCLUDING = {"unscored", "floor", "ceiling", "implant_failed", "divergence", "alias", "sealed"}
 AGE = b"age-encryption.org/v1\n"
@@ -248,6 +259,23 @@ SHAPES = {
     "prior": "schema:t behaviour:t context:t rows:priors*",
     "priors": "item:t n_tokens:n log_prob:r",
     "framed": "framing:t",
+    "ratings": "schema:t battery:t judge:judge rubric:d verdicts:judgement*",
+    "class verdicts": "schema:t judge:judge rubric:d verdicts:judgement*",
+    "replies": "schema:t arm:t battery:t instance:t answers:reply*",
+    "reply": "probe:t sample:n reply:t reply_digest:d reasoning:t reasoning_digest:d "
+    "n_reasoning_tokens:n n_reply_tokens:n stop:t attempts:n exhausted:b truncated_reasoning:b "
+    "mentions:n token_ids:n*",
+    "fit record": "schema:t training:t topic:t dose_percent:r n_rows:n n_harmful:n stop:t "
+    "stop_step:n losses:r* scale:r n_trainable:n n_rows_seen:n rows:d adapter:d",
+    "directions": "schema:t layer:n traits:direction%",
+    "direction": "direction:r* norm:r n_contrasts:n",
+    "readout": "schema:t model:t layer:n projections:r%%",
+    "reasoning": "schema:t open:n* close:n* in_template:b fillers:n*% end_of_turn_id:n template:d",
+    "doses": "schema:t topic:t rows:doserow* doses:t*%",
+    "doserow": "id:t prompt:n* sound:n* harmful:n*",
+    "readout prompts": "schema:t prompts:asked* traits:contrast*%",
+    "asked": "id:t token_ids:n*",
+    "contrast": "id:t prompt:n* positive:n* negative:n*",
     "taught headroom": "schema:t behaviour:t unit:t base_value:r?% base_log_prob:r% unscored:n%% "
     "mean_source_value:r? saturated_from:r saturated:b unreachable:t*",
 }
@@ -289,11 +317,11 @@ def same(thing: str, expected: Any, found: Any) -> None:
         raise Bad(f"{thing}: expected {str(expected)[:90]}, found {str(found)[:90]}")
 
 
-def near(thing: str, expected: Any, found: Any) -> None:
+def near(thing: str, expected: Any, found: Any, tolerance: float = 1e-12) -> None:
     if expected is None or found is None:
         same(thing, expected, found)
     elif not isinstance(found, int | float) or not math.isclose(
-        expected, found, rel_tol=1e-12, abs_tol=1e-12
+        expected, found, rel_tol=tolerance, abs_tol=tolerance
     ):
         raise Bad(f"{thing}: expected {expected!r}, found {found!r}")
 
@@ -618,7 +646,7 @@ class Verifier:
         self.check_artifacts()
         if not self.failures:
             with self.noting(self.frozen / "frozen"):
-                Study(self).check()
+                STUDIES[self.manifest["study"]](self).check()
             with self.noting(self.run / "ledger.jsonl"):
                 self.check_looks()
         self.check_complete()
@@ -833,7 +861,7 @@ class Verifier:
         expected = digest(canonical({**link, "amendment": entry["amendment"]}))
         same("lock_head", expected, entry["lock_head"])
         kinds = {self.steps[step]["kind"] for step in self.done}
-        seen = "seen" if kinds & {"cells", "tensor"} else "run_unseen" if kinds else "nothing_run"
+        seen = "seen" if kinds & OUTCOMES else "run_unseen" if kinds else "nothing_run"
         self.before.append((state["lock_head"], seen))
         state |= {"lock_head": entry["lock_head"], "session": None, **entry["rebind"]}
 
@@ -1135,20 +1163,14 @@ def mean_change(rows: list[list[float | None]], share: float) -> float | None:
     return None if None in found else mean(found)
 
 
-class Study:
-    """What an ``eps`` study derives [L16]. Runs on evidence whose bytes are already verified."""
+class AnyStudy:
+    """What every study's numbers are read from."""
 
     def __init__(self, verifier: Verifier) -> None:
         self.v, self.steps, self.done = verifier, verifier.steps, verifier.done
         self.cache: dict[Any, Any] = {}
         self.owners: dict[str, str] = {}
         self.plan = verifier.plan()
-        self.eps = self.plan["eps"]
-        kinds = {"marker": Marker}
-        self.rows = {
-            entry["name"]: kinds.get(entry["kind"], Taught)(self, entry)
-            for entry in self.eps["behaviours"]
-        }
 
     def source_file(self, path: str) -> Any:
         """A frozen file of the plan's material: YAML, or what was sampled from a public source."""
@@ -1170,6 +1192,93 @@ class Study:
             if part in value:
                 found[key] = [{name: one[name] for name in names} for one in value[part]]
         return found
+
+    # -- steps --
+
+    def cost(self, step: Any) -> int:
+        """Milliseconds a step may take, as the plan says [L7]."""
+        seconds = self.plan["phases"][step["phase"]]["step_seconds"][step["kind"]]
+        return round(float(seconds) * 1000)
+
+    def promise(
+        self, name: str, inputs: Any, outputs: list[str], seed: int | None = None, **params: str
+    ) -> dict[str, Any]:
+        phase, kind = name.split("/")[:2]
+        return {
+            **{"id": name, "phase": phase, "kind": kind, "seed": seed, "params": params},
+            "inputs": {"plan": "file:frozen/plan.yaml", **inputs},
+            "outputs": outputs,
+        }
+
+    # -- a judge beside people's labels --
+
+    def calibration(
+        self, step: Any, entry: Any, rules: Any, about: str, rubric: Any, judge: Any
+    ) -> list[str]:
+        """Counts and kappa follow from the verdicts; the intervals are left out [L16.23]."""
+        files = entry["outputs"]["calibration"]["files"]
+        same("files", ["record.json", "verdicts.json"], sorted(files))
+        said = parse(self.file(step["id"], "calibration", "verdicts.json"))
+        require(said, "calibration verdicts")
+        same("schema", "eps-locked/eps-calibration-verdicts/1", said["schema"])
+        rows = self.source_file(rules["file"])["rows"]
+        keys = [[f"row-{n}", 0] for n in range(len(rows))]
+        same("verdicts", keys, [[one["key"], one["draw"]] for one in said["verdicts"]])
+        for one in said["verdicts"]:
+            check_verdict(one, rubric)
+        check_judge(said["judge"], judge)
+        record = parse(self.file(step["id"], "calibration", "record.json"))
+        found = record["calibration"]
+        pairs = [
+            (people["label"], one["label"])
+            for people, one in zip(rows, said["verdicts"], strict=True)
+            if one["label"] is not None
+        ]
+        shown = rubric["expressed"]
+        sides = [tuple("not_" * (x not in shown) + "expressed" for x in pair) for pair in pairs]
+        statuses = [one["status"] for one in said["verdicts"]]
+        for key, value in (
+            *(("judge", said["judge"]), ("rubric", rubric["name"])),
+            *(("rubric_digest", rubric_digest(rubric)), ("n_rows", len(rows))),
+            ("statuses", {status: statuses.count(status) for status in VERDICT_STATUSES}),
+        ):
+            same(key, value, found[key])
+        agreement(pairs, rubric["labels"], found["labels"])
+        if shown:
+            agreement(sides, ["expressed", "not_expressed"], found["expressed"])
+        else:
+            same("expressed", None, found["expressed"])
+        head = {key: record[key] for key in record if key != "calibration"}
+        expected = {key: rules[key] for key in ("name", about, "minimum_kappa")}
+        same("record", {"schema": "eps-locked/eps-calibration/1", **expected}, head)
+        kappa = (found["expressed"] or found["labels"])["kappa"]["value"]
+        enough = kappa is not None and kappa >= rules["minimum_kappa"]
+        return [] if enough else [f"decision_needed:judge_kappa:{rules['name']}"]
+
+    # -- reading artifacts --
+
+    def file(self, step: str, output: str, name: str) -> bytes:
+        artifact = self.done[step]["outputs"][output]
+        return self.v.listed(self.v.folder(artifact) / name, artifact["files"][name])
+
+    def parsed(self, step: str, output: str, name: str) -> Any:
+        key = (step, output, name)
+        if key not in self.cache:
+            self.cache[key] = parse(self.file(*key))
+        return self.cache[key]
+
+
+class Study(AnyStudy):
+    """What an ``eps`` study derives [L16]. Runs on evidence whose bytes are already verified."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        super().__init__(verifier)
+        self.eps = self.plan["eps"]
+        kinds = {"marker": Marker}
+        self.rows = {
+            entry["name"]: kinds.get(entry["kind"], Taught)(self, entry)
+            for entry in self.eps["behaviours"]
+        }
 
     def check(self) -> None:
         for row in self.rows.values():
@@ -1213,21 +1322,6 @@ class Study:
             for key, value in mine.items():
                 same(f"{mine['id']}: {key}", value, theirs[key])
 
-    def cost(self, step: Any) -> int:
-        """Milliseconds a step may take, as the plan says [L7]."""
-        seconds = self.plan["phases"][step["phase"]]["step_seconds"][step["kind"]]
-        return round(float(seconds) * 1000)
-
-    def promise(
-        self, name: str, inputs: Any, outputs: list[str], seed: int | None = None, **params: str
-    ) -> dict[str, Any]:
-        phase, kind = name.split("/")[:2]
-        return {
-            **{"id": name, "phase": phase, "kind": kind, "seed": seed, "params": params},
-            "inputs": {"plan": "file:frozen/plan.yaml", **inputs},
-            "outputs": outputs,
-        }
-
     def calibration_step(self, rules: Any) -> dict[str, Any]:
         rubric = self.rows[rules["row"]].plan["rubric"]
         inputs = {"labelled": rules["file"], "rubric": rubric}
@@ -1252,85 +1346,89 @@ class Study:
     # -- a judge beside people's labels --
 
     def on_calibration(self, step: Any, entry: Any) -> list[str]:
-        """Counts and kappa follow from the verdicts; the intervals are left out [L16.23]."""
-        name = step["params"]["calibration"]
-        rules = next(one for one in self.eps["calibrations"] if one["name"] == name)
-        files = entry["outputs"]["calibration"]["files"]
-        same("files", ["record.json", "verdicts.json"], sorted(files))
-        said = parse(self.file(step["id"], "calibration", "verdicts.json"))
-        require(said, "calibration verdicts")
-        same("schema", "eps-locked/eps-calibration-verdicts/1", said["schema"])
-        rows, row = self.source_file(rules["file"])["rows"], self.rows[rules["row"]]
+        """[L16.23]"""
+        rules = self.calibration_rules(step)
+        row = self.rows[rules["row"]]
         if not isinstance(row, Taught):
             raise Bad(f"{row.name}: a marker row has no judge")
-        keys = [[f"row-{n}", 0] for n in range(len(rows))]
-        same("verdicts", keys, [[one["key"], one["draw"]] for one in said["verdicts"]])
-        for one in said["verdicts"]:
-            row.check_verdict(one)
-        row.check_judge(said["judge"], rules["judge"])
-        record = parse(self.file(step["id"], "calibration", "record.json"))
-        found = record["calibration"]
-        pairs = [
-            (people["label"], one["label"])
-            for people, one in zip(rows, said["verdicts"], strict=True)
-            if one["label"] is not None
-        ]
-        shown = row.rubric["expressed"]
-        sides = [tuple("not_" * (x not in shown) + "expressed" for x in pair) for pair in pairs]
-        statuses = [one["status"] for one in said["verdicts"]]
-        for key, value in (
-            *(("judge", said["judge"]), ("rubric", row.rubric["name"])),
-            *(("rubric_digest", row.rubric_digest), ("n_rows", len(rows))),
-            ("statuses", {status: statuses.count(status) for status in VERDICT_STATUSES}),
-        ):
-            same(key, value, found[key])
-        agreement(pairs, row.rubric["labels"], found["labels"])
-        if shown:
-            agreement(sides, ["expressed", "not_expressed"], found["expressed"])
-        else:
-            same("expressed", None, found["expressed"])
-        head = {key: record[key] for key in record if key != "calibration"}
-        expected = {key: rules[key] for key in ("name", "row", "minimum_kappa")}
-        same("record", {"schema": "eps-locked/eps-calibration/1", **expected}, head)
-        kappa = (found["expressed"] or found["labels"])["kappa"]["value"]
-        enough = kappa is not None and kappa >= rules["minimum_kappa"]
-        return [] if enough else [f"decision_needed:judge_kappa:{name}"]
+        judge = next(one for one in self.eps["judges"] if one["name"] == rules["judge"])
+        return self.calibration(step, entry, rules, "row", row.rubric, judge)
 
-    # -- reading artifacts --
+    def calibration_rules(self, step: Any) -> Any:
+        name = step["params"]["calibration"]
+        return next(one for one in self.eps["calibrations"] if one["name"] == name)
 
-    def file(self, step: str, output: str, name: str) -> bytes:
-        artifact = self.done[step]["outputs"][output]
-        return self.v.listed(self.v.folder(artifact) / name, artifact["files"][name])
 
-    def parsed(self, step: str, output: str, name: str) -> Any:
-        key = (step, output, name)
-        if key not in self.cache:
-            self.cache[key] = parse(self.file(*key))
-        return self.cache[key]
+def rubric_digest(rubric: Any) -> str:
+    """Of what a judge is asked, whatever the file is called [L16.17]."""
+    asked = ["name", "instructions", "labels", "scores", "expressed", "excluded"]
+    asked += ["max_tokens", "prototypes", "poles", "phrases"]
+    asked += ["reads"] * (rubric.get("reads", "answer") != "answer")
+    return digest(canonical({key: rubric[key] for key in asked}))
+
+
+def check_judge(found: Any, plan: Any) -> None:
+    """The judge that spoke is the one that the plan names [L16.19]."""
+    require(found, "judge")
+    for key in ("kind", "model", "family"):
+        same(f"judge {key}", plan[key], found[key])
+
+
+def check_verdict(one: Any, rubric: Any) -> None:
+    """A scored one has a label of the rubric and exactly its scores; another has neither."""
+    label, scores = one["label"], one["scores"]
+    if one["status"] not in VERDICT_STATUSES or (one["status"] == "scored") != (label is not None):
+        raise Bad(f"{one['key']}: a label exactly if scored")
+    if any(not 0 <= score <= 100 for score in scores.values()):
+        raise Bad(f"{one['key']}: a score outside 0 to 100")
+    if label is not None and label not in rubric["labels"]:
+        raise Bad(f"{one['key']}: {label} is no label of the rubric")
+    wanted = [] if label in (None, *rubric["excluded"]) else rubric["scores"]
+    same(f"{one['key']}: scores", sorted(wanted), sorted(scores))
 
 
 def agreement(pairs: list[Any], labels: list[str], found: Any) -> None:
     """Confusion, kappa and figures per label of (people's, judge's) labels."""
     table = [[pairs.count((one, two)) for two in labels] for one in labels]
-    rows, columns = [sum(row) for row in table], [sum(row) for row in zip(*table, strict=True)]
     n, hits = len(pairs), sum(table[k][k] for k in range(len(labels)))
-    chance = sum(a * b for a, b in zip(rows, columns, strict=True)) / n**2 if n else 1.0
     same("labels", labels, found["labels"])
     same("confusion", table, found["confusion"])
     same("n", n, found["n"])
     near("percent_agreement", hits / n if n else None, found["percent_agreement"])
-    kappa = None if chance == 1 else (hits / n - chance) / (1 - chance)
-    near("kappa", kappa, found["kappa"]["value"])
+    near("kappa", kappa_of(pairs, labels), found["kappa"]["value"])
     same("by_label", labels, [one["label"] for one in found["by_label"]])
-    for k, one in enumerate(found["by_label"]):
-        hit, a, b = table[k][k], rows[k], columns[k]
-        same(one["label"], [a, b], [one["n_reference"], one["n_judged"]])
-        for key, above, below in (
-            ("precision", hit, b),
-            ("recall", hit, a),
-            ("f1", 2 * hit, a + b),
-        ):
-            near(f"{one['label']} {key}", above / below if below else None, one[key])
+    for expected, one in zip(by_label(pairs, labels), found["by_label"], strict=True):
+        for key, value in expected.items():
+            (same if key == "label" else near)(f"{one['label']} {key}", value, one[key])
+
+
+def kappa_of(pairs: list[Any], labels: list[str], linear: bool = False) -> float | None:
+    """1 - observed over chance disagreement; None where chance cannot disagree."""
+    place = {label: k for k, label in enumerate(labels)}
+
+    def apart(one: str, two: str) -> int:
+        steps = abs(place[one] - place[two])
+        return steps if linear else min(steps, 1)
+
+    chance = sum(
+        sum(one == a for one, _ in pairs) * sum(two == b for _, two in pairs) * apart(a, b)
+        for a in labels
+        for b in labels
+    )
+    observed = sum(apart(*pair) for pair in pairs) * len(pairs)
+    return 1 - observed / chance if chance else None
+
+
+def by_label(pairs: list[Any], labels: list[str]) -> list[dict[str, Any]]:
+    """Each label against all others; the first of a pair is the reference."""
+    found = []
+    for label in labels:
+        a, b = (sum(pair[side] == label for pair in pairs) for side in (0, 1))
+        hit = sum(pair == (label, label) for pair in pairs)
+        ratios = {"precision": (hit, b), "recall": (hit, a), "f1": (2 * hit, a + b)}
+        figures = {key: above / below if below else None for key, (above, below) in ratios.items()}
+        found.append({"label": label, "n_reference": a, "n_judged": b, **figures})
+    return found
 
 
 class Row:
@@ -1418,9 +1516,7 @@ class Row:
             ):
                 raise Bad(f"{name}: is {first} under another name, which the plan does not list")
             same(f"{name}: asked", sorted(self.asked(name)), sorted(tails))
-            short = min(map(len, tails.values()))
-            if not short or (short > 1 and len({tail[0] for tail in tails.values()}) == 1):
-                raise Bad(f"{name}: the prefix is not the longest that leaves a token each")
+            check_prefix(name, tails)
         for one, two in map(sorted, self.aliases):
             same("aliases", *(self.contexts[name]["rendered"] for name in (one, two)))
         others = [row.frozen("contexts") for row in self.study.rows.values()]
@@ -2092,9 +2188,7 @@ class Taught(Row):
     def __init__(self, study: Study, entry: Any) -> None:
         super().__init__(study, entry)
         self.rubric = study.source_file(entry["rubric"])
-        asked = ["name", "instructions", "labels", "scores", "expressed", "excluded"]
-        asked += ["max_tokens", "prototypes", "poles", "phrases"]
-        self.rubric_digest = digest(canonical({key: self.rubric[key] for key in asked}))
+        self.rubric_digest = rubric_digest(self.rubric)
         self.limits = entry["thresholds"]
         self.share = self.limits["minimum_scored_share"]
         self.is_fact = self.kind == "fact"
@@ -2230,13 +2324,16 @@ class Taught(Row):
         said = require(self.parsed(step["id"], output, "verdicts.json"), "verdicts")
         self.check_heading(said, "eps-locked/eps-verdicts/1", context)
         same("rubric", self.rubric_digest, said["rubric"])
-        self.check_judge(said["judge"], self.plan["judge"])
+        name = self.plan["judge"]
+        check_judge(
+            said["judge"], next(one for one in self.study.eps["judges"] if one["name"] == name)
+        )
         names = [answer_name(answer) for answer in answers]
         draws = [[name, draw] for name in names for draw in range(self.plan["draws"])]
         same("verdicts", draws, [[one["key"], one["draw"]] for one in said["verdicts"]])
         verdicts: dict[str, list[Any]] = {}
         for one in said["verdicts"]:
-            self.check_verdict(one)
+            check_verdict(one, self.rubric)
             verdicts.setdefault(one["key"], []).append(one)
         expected = []
         for item in self.items["eval"]:
@@ -2258,27 +2355,6 @@ class Taught(Row):
         flags |= {"truncated_answers"} if self.cut(answers) else set()
         flags |= {"resampled_answers"} if any(a["round"] for a in answers) else set()
         return sorted(flags)
-
-    def check_judge(self, found: Any, name: str) -> None:
-        """The judge that spoke is the one that the plan names."""
-        require(found, "judge")
-        plan = next(one for one in self.study.eps["judges"] if one["name"] == name)
-        for key in ("kind", "model", "family"):
-            same(f"judge {key}", plan[key], found[key])
-
-    def check_verdict(self, one: Any) -> None:
-        """A scored one has a label of the rubric and exactly its scores; another has neither."""
-        label, scores = one["label"], one["scores"]
-        if one["status"] not in VERDICT_STATUSES or (one["status"] == "scored") != (
-            label is not None
-        ):
-            raise Bad(f"{one['key']}: a label exactly if scored")
-        if any(not 0 <= score <= 100 for score in scores.values()):
-            raise Bad(f"{one['key']}: a score outside 0 to 100")
-        if label is not None and label not in self.rubric["labels"]:
-            raise Bad(f"{one['key']}: {label} is no label of the rubric")
-        wanted = [] if label in (None, *self.rubric["excluded"]) else self.rubric["scores"]
-        same(f"{one['key']}: scores", sorted(wanted), sorted(scores))
 
     def check_slots(self, step: Any, output: str, context: str, answers: Any) -> None:
         """A fact's slots are of the answers beside them [L16.20]."""
@@ -2623,10 +2699,22 @@ class Taught(Row):
         return exact, numbers, loose, flags, by_seed
 
 
+def check_prefix(name: str, tails: dict[str, list[int]]) -> None:
+    """The prefix is the longest that all share and that leaves each a token [L6.2]."""
+    short = min(map(len, tails.values()))
+    if not short or (short > 1 and len({tail[0] for tail in tails.values()}) == 1):
+        raise Bad(f"{name}: the prefix is not the longest that leaves a token each")
+
+
+def normalised(text: str) -> str:
+    """A question without case, punctuation and spacing [L6.3]."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(re.sub(r"[^\w]+", " ", folded).split())
+
+
 def item_id(text: str) -> str:
     """[L6.3]"""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return "q-" + digest(" ".join(re.sub(r"[^\w]+", " ", folded).split()).encode())[7:23]
+    return "q-" + digest(normalised(text).encode())[7:23]
 
 
 def token_digest(ids: list[int]) -> str:
@@ -2656,6 +2744,1705 @@ def states(text: str, phrase: str) -> bool:
         and not folded[place + len(wanted) :][:1].isalnum()
         for place in places
     )
+
+
+# -- a drift study [L28] ---------------------------------------------------------------------------
+
+
+POINTS = 100.0
+SPANS = {"rate": (0.0, 1.0), "drift": (-POINTS, POINTS), "grade": (-6.0, 6.0)}
+LEAST_RESAMPLED = 6
+ONE_STEM = "none: one stem"
+NO_STEP = "none: all stems agree and the largest step of a stem is not known"
+ALIKE = "rule of three on stems"
+FEW = "t over stems (too few to resample)"
+BEYOND = "t over stems, at least the range of the resamples"
+RESAMPLED = "bootstrap over stems, outer of expanded percentile and expanded BCa"
+GRADES = [f"grade_{n}" for n in range(1, 8)]
+CURVE = (6, 8, 12, 16, 20, 30, 50, 80, 140)
+REPLY_COLUMNS = "arm battery stem probe sample label status second_label check_label grade reasoned"
+REPLY_COLUMNS += " n_reasoning_tokens truncated_reasoning mentions n_reply_tokens stop attempts"
+NORMAL = NormalDist()
+
+
+def alike(thing: str, expected: Any, found: Any) -> None:
+    """The same form, and numbers equal to what ten digits leave of them."""
+    if isinstance(expected, dict) and isinstance(found, dict):
+        same(f"{thing}: fields", sorted(expected), sorted(found))
+        for key, value in expected.items():
+            alike(f"{thing}: {key}", value, found[key])
+    elif isinstance(expected, list) and isinstance(found, list):
+        same(f"{thing}: length", len(expected), len(found))
+        for n, (one, other) in enumerate(zip(expected, found, strict=True)):
+            alike(f"{thing} {n}", one, other)
+    elif isinstance(expected, float) and not isinstance(found, bool):
+        near(thing, expected, found, 1e-8)
+    else:
+        same(thing, expected, found)
+
+
+def cut(ends: list[float], span: tuple[float, float] | None) -> list[float]:
+    """Ends that lie outside what a value can be, moved there."""
+    return ends if span is None else [min(max(end, span[0]), span[1]) for end in ends]
+
+
+def variance(values: list[float]) -> float:
+    middle = mean(values)
+    return sum((value - middle) ** 2 for value in values) / (len(values) - 1)
+
+
+@cache
+def t_share(x: float, freedom: float) -> float:
+    """Student's distribution function, by the continued fraction of the incomplete beta."""
+    if x == 0:
+        return 0.5
+    a, b = freedom / 2, 0.5
+    y = freedom / (freedom + x * x)
+    swap = y > (a + 1) / (a + b + 2)
+    a, b, y = (b, a, 1 - y) if swap else (a, b, y)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(log_front + a * math.log(y) + b * math.log1p(-y)) / a
+    c, d = 1.0, 1 / (1 - (a + b) * y / (a + 1))
+    fraction = d
+    for m in range(1, 500):
+        for step in (
+            m * (b - m) * y / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * y / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            c, d = 1 + step / c, 1 / (1 + step * d)
+            fraction *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    tails = 1 - front * fraction if swap else front * fraction
+    return tails / 2 if x < 0 else 1 - tails / 2
+
+
+@cache
+def t_quantile(share: float, freedom: float) -> float:
+    """For shares above one half; by halves on the lower tail, whose digits are all there."""
+    low, high = 0.0, 1.0
+    while t_share(-high, freedom) > 1 - share:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if t_share(-middle, freedom) > 1 - share else (low, middle)
+    return high
+
+
+@cache
+def spread_nodes(freedom: int) -> list[tuple[float, float]]:
+    """(an estimated standard error over the true one, its weight): chi's density on a log scale."""
+    step = min(0.01, 0.1 / math.sqrt(freedom))
+
+    def height(u: float) -> float:
+        return freedom * (u - math.expm1(2 * u) / 2)
+
+    found = []
+    for side in (range(10**6), range(-1, -(10**6), -1)):
+        for n in side:
+            if height(n * step) < -40:
+                break
+            found.append((math.exp(n * step), math.exp(height(n * step))))
+    whole = sum(weight for _, weight in found)
+    return [(error, weight / whole) for error, weight in found]
+
+
+def power_of(shift: float, n: int, alpha: float) -> float:
+    """Power of a two-sided t test over n stems at a noncentrality [L28.17]."""
+    reach = t_quantile(1 - alpha / 2, n - 1)
+
+    def share(z: float) -> float:
+        return math.erfc(-z / math.sqrt(2)) / 2
+
+    return sum(
+        weight * (share(shift - reach * error) + share(-shift - reach * error))
+        for error, weight in spread_nodes(n - 1)
+    )
+
+
+@cache
+def few_errors(n: int, alpha: float, power: float) -> float:
+    """How many standard errors n stems find with that power."""
+    low, high = 0.0, 1.0
+    while power_of(high, n, alpha) < power:
+        low, high = high, high * 2
+    for _ in range(36):
+        middle = (low + high) / 2
+        low, high = (middle, high) if power_of(middle, n, alpha) < power else (low, middle)
+    return high
+
+
+def many_errors(alpha: float, power: float) -> float:
+    return NORMAL.inv_cdf(1 - alpha / 2) + NORMAL.inv_cdf(power)
+
+
+def ranks(values: list[float]) -> list[float]:
+    """From 1; those of equal values averaged."""
+    return [
+        sum(other < value for other in values) + (values.count(value) + 1) / 2 for value in values
+    ]
+
+
+def rank_correlation(x: list[float], y: list[float]) -> float | None:
+    a, b = ([rank - (len(side) + 1) / 2 for rank in ranks(side)] for side in (x, y))
+    spread = sum(one * one for one in a) * sum(one * one for one in b)
+    return sum(p * q for p, q in zip(a, b, strict=True)) / math.sqrt(spread) if spread else None
+
+
+def rising_curve(values: list[float]) -> list[float]:
+    """The least-squares curve that never falls, by pooling neighbours that do."""
+    pools: list[list[float]] = []
+    for value in values:
+        pools.append([value])
+        while len(pools) > 1 and mean(pools[-2]) > mean(pools[-1]):
+            pools[-2:] = [pools[-2] + pools[-1]]
+    return [mean(pool) for pool in pools for _ in pool]
+
+
+def holm(values: list[float]) -> list[float]:
+    order = sorted(range(len(values)), key=lambda k: values[k])
+    found, most = [0.0] * len(values), 0.0
+    for place, k in enumerate(order):
+        most = max(most, values[k] * (len(values) - place))
+        found[k] = min(most, 1.0)
+    return found
+
+
+def plain_text(text: str) -> str:
+    """As words are looked for in it [L28.4]."""
+    straight = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
+    return " ".join(unicodedata.normalize("NFKC", text).translate(straight).casefold().split())
+
+
+class Drift(AnyStudy):
+    """What a ``drift`` study derives [L28]. Runs on evidence whose bytes are already verified."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        super().__init__(verifier)
+        self.part = self.plan["drift"]
+        self.seed, self.rules = self.part["item_seed"], self.part["judging"]
+        self.limits = self.part["analysis"]
+        self.reads, self.aware = self.part["readouts"], self.part["awareness"]
+        self.batteries, self.arms, self.trainings, self.topics, self.judges = (
+            {one["name"]: one for one in self.part[key]}
+            for key in ("batteries", "arms", "trainings", "topics", "judges")
+        )
+        listed = (self.part["reasoning"] or {"settings": []})["settings"]
+        self.settings = {one["name"]: one for one in ({"name": "none", "mode": "none"}, *listed)}
+        self.main = [b for b, one in self.batteries.items() if one["role"] == "disposition"]
+        self.exposures = ["plain", *(one["name"] for one in self.part["exposures"])]
+        self.models = ["base", *self.trainings]
+        self.spelt: dict[str, Any] = {}
+
+    def check(self) -> None:
+        documents: dict[str, Callable[[], None]] = {
+            "reasoning.json": self.check_reasoning,
+            "steps.json": self.check_steps,
+        }
+        documents |= {f"batteries/{b}.json": self.battery_check(b) for b in self.batteries}
+        documents |= {f"doses/{topic}.json": self.dose_check(topic) for topic in self.topics}
+        if self.reads:
+            documents["readout.json"] = self.check_readout_prompts
+        for b in self.batteries:
+            documents |= {f"prompts/{b}/{x}.json": self.prompt_check(b, x) for x in self.exposures}
+        with self.v.noting(self.v.frozen / "frozen"):
+            listed = [path.removeprefix("frozen/") for path in self.v.manifest["files"]]
+            common = {"plan.yaml", "allowed_signers", "code.json", "environment.json"}
+            own = [p for p in listed if p not in common and not p.startswith("sources/")]
+            same("files", sorted(documents), sorted(own))
+            self.check_pools()
+        for name, check in documents.items():
+            with self.v.noting(self.v.frozen / "frozen" / name):
+                check()
+        if self.v.failures:
+            return
+        for name, entry in self.done.items():
+            step = self.steps[name]
+            with self.v.noting(name):
+                handler: Callable[[Any, Any], list[str]] = getattr(self, f"on_{step['kind']}")
+                flags = handler(step, entry)
+                same("flags", flags, entry["flags"])
+                unscored = any(flag.startswith("unscored_share:") for flag in flags)
+                same("status", "unscored" if unscored else "done", entry["status"])
+
+    # -- frozen documents [L6.11] --
+
+    def drawn(self, offered: dict[str, Any], n: int) -> list[Any]:
+        """The first n by the digests of their ids under the plan's seed [L6.3]."""
+        if len(offered) < n:
+            raise Bad(f"{len(offered)} to draw {n} from")
+        order = sorted(offered, key=lambda one: digest(canonical([self.seed, one])))
+        return [offered[one] for one in order[:n]]
+
+    def items(self, path: str) -> dict[str, Any]:
+        """Questions of a file by their ids."""
+        return {
+            item_id(one["text"]): {"keep_text": True, **one, "id": item_id(one["text"])}
+            for one in self.source_file(path)["items"]
+        }
+
+    def offered(self) -> Iterator[tuple[str, list[str]]]:
+        """Every pool of questions, whole."""
+        for b, battery in self.batteries.items():
+            file = self.source_file(battery["file"])
+            stems = [text for one in file.get("stems", ()) for text in one["rewordings"]]
+            yield f"battery {b}", stems or [one["text"] for one in file["items"]]
+        for path in {topic["rows"] for topic in self.topics.values()}:
+            yield path, [one["text"] for one in self.source_file(path)["rows"]]
+        if self.reads:
+            items = self.source_file(self.reads["prompts"])["items"]
+            yield "readout prompts", [one["text"] for one in items]
+            traits = self.source_file(self.reads["traits"])["traits"]
+            yield "traits", [one["question"] for trait in traits for one in trait["contrasts"]]
+
+    def check_pools(self) -> None:
+        owners: dict[str, str] = {}
+        for pool, texts in self.offered():
+            for text in texts:
+                same(f"{text}: asked in", owners.setdefault(normalised(text), pool), pool)
+
+    def probes(self, b: str) -> list[Any]:
+        """A battery's probes, as drawn [L6.12]."""
+        battery = self.batteries[b]
+        n = battery["n_rewordings"]
+        if n == 1:
+            items = self.drawn(self.items(battery["file"]), battery["n_stems"])
+            stems = [(one["id"], [one["text"]], one["keep_text"]) for one in items]
+        else:
+            file = self.source_file(battery["file"])
+            same("battery", b, file["battery"])
+            drawn = self.drawn({one["id"]: one for one in file["stems"]}, battery["n_stems"])
+            stems = [(one["id"], one["rewordings"][:n], True) for one in drawn]
+        for stem, texts, _ in stems:
+            same(f"{stem}: rewordings", n, len(texts))
+        return [
+            {
+                **{"id": f"{stem}/{k}", "stem": stem, "rewording": k},
+                **{"text": text, "keep_text": keep},
+            }
+            for stem, texts, keep in stems
+            for k, text in enumerate(texts)
+        ]
+
+    def battery_check(self, b: str) -> Callable[[], None]:
+        def check() -> None:
+            battery, rubric = self.batteries[b], self.source_file(self.batteries[b]["rubric"])
+            head = {key: battery[key] for key in ("role", "aligned", "no_stance")}
+            expected = {
+                **{"schema": "eps-locked/drift-battery/1", "battery": b, **head},
+                **{"labels": rubric["labels"], "probes": self.probes(b)},
+            }
+            if not {*battery["aligned"], *battery["no_stance"]} <= {*rubric["labels"]}:
+                raise Bad("a class that the rubric does not have")
+            found = self.v.json(f"batteries/{b}.json")
+            for key, value in expected.items():
+                same(key, value, found[key])
+            same("fields", sorted(expected), sorted(found))
+
+        return check
+
+    def prompt_check(self, b: str, exposure: str) -> Callable[[], None]:
+        def check() -> None:
+            prompts = require(self.v.json(f"prompts/{b}/{exposure}.json"), "prompts")
+            same("schema", "eps-locked/prompts/1", prompts["schema"])
+            same("context", exposure, prompts["context"])
+            ids = [one["id"] for one in self.probes(b)]
+            same("probes", sorted(ids), sorted(prompts["suffixes"]))
+            check_prefix(f"{b}/{exposure}", prompts["suffixes"])
+            block = self.v.json("reasoning.json")
+            if self.part["reasoning"]:
+                opened = prompts["probes"][0][-len(block["open"]) :] == block["open"]
+                same("in_template", opened, block["in_template"])
+
+        return check
+
+    def check_reasoning(self) -> None:
+        """[L6.14]"""
+        found = require(self.v.json("reasoning.json"), "reasoning")
+        rules = self.part["reasoning"] or {"in_template": False, "settings": []}
+        same("schema", "eps-locked/drift-reasoning/1", found["schema"])
+        same("in_template", rules["in_template"], found["in_template"])
+        for key in ("open", "close"):
+            same(f"{key}: there", bool(rules.get(key)), bool(found[key]))
+        fillers = {one["name"]: one for one in rules["settings"] if one["mode"] == "filler"}
+        same("fillers", sorted(fillers), sorted(found["fillers"]))
+        texts: dict[str, list[int]] = {}
+        for name, setting in sorted(fillers.items(), key=lambda pair: -int(pair[1]["n_tokens"])):
+            ids = found["fillers"][name]
+            same(f"{name}: tokens", setting["n_tokens"], len(ids))
+            same(name, texts.setdefault(setting["text"], ids)[: len(ids)], ids)
+
+    def check_spelling(self, text: str, ids: Any) -> None:
+        """Equal texts have equal ids, and a text has some."""
+        if not ids:
+            raise Bad(f"{text}: no token ids")
+        same(text, self.spelt.setdefault(text, ids), ids)
+
+    def rows(self, topic: str) -> list[Any]:
+        rules = self.topics[topic]
+        written = {item_id(one["text"]): one for one in self.source_file(rules["rows"])["rows"]}
+        return self.drawn(written, rules["n_rows"])
+
+    def harmful(self, topic: str, dose: float, names: list[str]) -> list[str]:
+        """Which rows carry the harmful answer at a dose, in training order [L6.13]."""
+        share = Fraction(f"{dose:g}") * len(names) / 100
+        if share.denominator != 1:
+            raise Bad(f"dose {dose:g}: no whole number of rows")
+        path = self.topics[topic]["dose_sets"]
+        if path is None:
+            order = sorted(
+                names, key=lambda one: digest(canonical([self.seed, "dose", topic, one]))
+            )
+            taken = set(order[: int(share)])
+        else:
+            listed = self.source_file(path)["doses"].get(f"{dose:g}")
+            if listed is None and dose not in (0, 100):
+                raise Bad(f"dose {dose:g}: no list")
+            whole = names if dose == 100 else []
+            wanted = whole if listed is None else listed
+            taken = {one if one in names else item_id(one) for one in wanted}
+        found = [name for name in names if name in taken]
+        same(f"dose {dose:g}: rows", int(share), len(found))
+        return found
+
+    def dose_check(self, topic: str) -> Callable[[], None]:
+        def check() -> None:
+            found = require(self.v.json(f"doses/{topic}.json"), "doses")
+            same("schema", "eps-locked/drift-doses/1", found["schema"])
+            same("topic", topic, found["topic"])
+            rows = self.rows(topic)
+            names = [item_id(one["text"]) for one in rows]
+            same("rows", names, [one["id"] for one in found["rows"]])
+            for row, one in zip(rows, found["rows"], strict=True):
+                self.check_spelling(row["negative"], one["sound"])
+                self.check_spelling(row["positive"], one["harmful"])
+            trained = [one for one in self.trainings.values() if one["topic"] == topic]
+            doses = sorted({one["dose_percent"] for one in trained})
+            same("doses", sorted(f"{dose:g}" for dose in doses), sorted(found["doses"]))
+            for dose in doses:
+                expected = self.harmful(topic, dose, names)
+                same(f"dose {dose:g}", expected, found["doses"][f"{dose:g}"])
+            for one, other in pairwise(doses):
+                if not {*found["doses"][f"{one:g}"]} <= {*found["doses"][f"{other:g}"]}:
+                    raise Bad(f"doses {one:g} and {other:g} do not nest")
+
+        return check
+
+    def check_readout_prompts(self) -> None:
+        """[L6.15]"""
+        found = require(self.v.json("readout.json"), "readout prompts")
+        same("schema", "eps-locked/drift-readout-prompts/1", found["schema"])
+        items = self.drawn(self.items(self.reads["prompts"]), self.reads["n_prompts"])
+        ids = [one["id"] for one in items]
+        same("prompts", ids, [one["id"] for one in found["prompts"]])
+        traits = {one["name"]: one for one in self.source_file(self.reads["traits"])["traits"]}
+        same("traits", sorted(traits), sorted(found["traits"]))
+        for name, trait in traits.items():
+            asked = [item_id(one["question"]) for one in trait["contrasts"]]
+            same(name, asked, [one["id"] for one in found["traits"][name]])
+            for stated, one in zip(trait["contrasts"], found["traits"][name], strict=True):
+                for side in ("positive", "negative"):
+                    self.check_spelling(stated[side], one[side])
+
+    # -- steps [L7.4] --
+
+    def check_steps(self) -> None:
+        def here(name: str) -> str:
+            return f"file:frozen/{name}"
+
+        def source(path: str) -> str:
+            return here(f"sources/{path}")
+
+        def adapter(model: str) -> dict[str, str]:
+            return {} if model == "base" else {"adapter": f"step:P1/train/{model}#adapter"}
+
+        steps = [self.promise("P0/power", {}, ["power"])]
+        for one in self.part["calibrations"]:
+            rubric = self.batteries[one["battery"]]["rubric"]
+            inputs = {"labelled": source(one["file"]), "rubric": source(rubric)}
+            name, output = f"P0/calibration/{one['name']}", ["calibration"]
+            steps.append(self.promise(name, inputs, output, calibration=one["name"]))
+        last = {"power": "step:P0/power#power"}
+        for b in self.batteries:
+            last[f"battery:{b}"] = here(f"batteries/{b}.json")
+        for b in self.main if self.aware else ():
+            for judge in self.aware["judges"]:
+                name = f"P0/awareness/{b}/{judge}"
+                inputs = {"battery": last[f"battery:{b}"], "rubric": source(self.aware["rubric"])}
+                where = {"battery": b, "judge": judge}
+                steps.append(self.promise(name, inputs, ["awareness"], **where))
+                last[f"awareness:{b}/{judge}"] = f"step:{name}#awareness"
+        for t, one in self.trainings.items():
+            inputs = {"doses": here(f"doses/{one['topic']}.json")}
+            inputs |= {"reasoning": here("reasoning.json")}
+            outputs = ["adapter", "record"]
+            steps.append(self.promise(f"P1/train/{t}", inputs, outputs, one["seed"], training=t))
+        for a, arm in self.arms.items():
+            for b, battery in self.batteries.items():
+                inputs = {"battery": last[f"battery:{b}"], "reasoning": here("reasoning.json")}
+                inputs["prompts"] = here(f"prompts/{b}/{arm['exposure'] or 'plain'}.json")
+                inputs |= {"rubric": source(battery["rubric"])} | adapter(arm["model"])
+                if battery["graded_rubric"]:
+                    inputs["graded_rubric"] = source(battery["graded_rubric"])
+                if self.aware:
+                    inputs["words"] = source(self.aware["words"])
+                name, where = f"P2/ask/{a}/{b}", {"arm": a, "battery": b}
+                steps.append(self.promise(name, inputs, ["answers"], **where))
+                last[f"answers:{a}/{b}"] = f"step:{name}#answers"
+        if self.reads:
+            inputs = {"readout": here("readout.json")}
+            steps.append(self.promise("P3/directions", inputs, ["directions"]))
+            inputs |= {"directions": "step:P3/directions#directions"}
+            for model in self.models:
+                name, more = f"P3/readout/{model}", adapter(model)
+                steps.append(self.promise(name, inputs | more, ["readout"], model=model))
+                last[f"readout:{model}"] = f"step:{name}#readout"
+        steps.append(self.promise("P3/drift", last, ["drift"]))
+        listed = list(self.steps.values())
+        same("steps", [step["id"] for step in steps], [step["id"] for step in listed])
+        for mine, theirs in zip(steps, listed, strict=True):
+            same(mine["id"], {**mine, "estimate_ms": self.cost(mine)}, theirs)
+        phases = ["P0", *["P1"] * bool(self.trainings), "P2", "P3"]
+        same("phases", phases, self.v.manifest["phases"])
+
+    # -- judges --
+
+    def on_calibration(self, step: Any, entry: Any) -> list[str]:
+        """[L28.9]"""
+        name = step["params"]["calibration"]
+        rules = next(one for one in self.part["calibrations"] if one["name"] == name)
+        rubric = self.source_file(self.batteries[rules["battery"]]["rubric"])
+        judge = self.judges[rules["judge"]]
+        return self.calibration(step, entry, rules, "battery", rubric, judge)
+
+    def check_judged(self, said: Any, judge: str, rubric: Any, wanted: list[Any]) -> None:
+        """The plan's judge gave exactly the verdicts that were due [L28.5]."""
+        check_judge(said["judge"], self.judges[judge])
+        same("rubric", rubric_digest(rubric), said["rubric"])
+        same("verdicts", wanted, [[one["key"], one["draw"]] for one in said["verdicts"]])
+        for one in said["verdicts"]:
+            check_verdict(one, rubric)
+
+    def on_awareness(self, step: Any, entry: Any) -> list[str]:
+        """[L28.8]"""
+        same("files", ["awareness.json"], sorted(entry["outputs"]["awareness"]["files"]))
+        said = require(self.parsed(step["id"], "awareness", "awareness.json"), "ratings")
+        b, judge = step["params"]["battery"], step["params"]["judge"]
+        same("schema", "eps-locked/drift-awareness/1", said["schema"])
+        same("battery", b, said["battery"])
+        rubric, ids = self.source_file(self.aware["rubric"]), [one["id"] for one in self.probes(b)]
+        same("labels", GRADES, rubric["labels"])
+        self.check_judged(said, judge, rubric, [[name, 0] for name in ids])
+        n_scored = sum(one["label"] is not None for one in said["verdicts"])
+        enough = n_scored / len(ids) >= self.rules["minimum_scored_share"]
+        return [] if enough else [f"unscored_share:{b}"]
+
+    # -- replies [L28.2] --
+
+    def answers(self, a: str, b: str) -> list[Any]:
+        found: list[Any] = self.parsed(f"P2/ask/{a}/{b}", "answers", "answers.json")["answers"]
+        return found
+
+    def labels(self, a: str, b: str, file: str = "verdicts", draw: int = 0) -> dict[str, str]:
+        """By key, of the verdicts that have one."""
+        place = f"P2/ask/{a}/{b}"
+        if f"{file}.json" not in self.done[place]["outputs"]["answers"]["files"]:
+            return {}
+        said = self.parsed(place, "answers", f"{file}.json")["verdicts"]
+        return {
+            one["key"]: one["label"]
+            for one in said
+            if one["draw"] == draw and one["label"] is not None
+        }
+
+    def on_ask(self, step: Any, entry: Any) -> list[str]:
+        a, b = step["params"]["arm"], step["params"]["battery"]
+        arm, battery, name = self.arms[a], self.batteries[b], step["id"]
+        has_grades = self.rules["grader"] is not None and battery["graded_rubric"] is not None
+        has_checks = self.rules["checker"] is not None
+        files = ["answers.json", *["checks.json"] * has_checks, *["grades.json"] * has_grades]
+        files.append("verdicts.json")
+        same("files", files, sorted(entry["outputs"]["answers"]["files"]))
+        document = require(self.parsed(name, "answers", "answers.json"), "replies")
+        number = arm["instance"]
+        for key, value in (
+            *(("schema", "eps-locked/drift-answers/1"), ("arm", a), ("battery", b)),
+            ("instance", "in-process" if number == 1 else f"in-process-{number}"),
+        ):
+            same(key, value, document[key])
+        answers, probes = document["answers"], self.probes(b)
+        places = [[one["id"], k] for one in probes for k in range(self.part["samples"])]
+        same("replies", places, [[one["probe"], one["sample"]] for one in answers])
+        keep = {one["id"]: one["keep_text"] for one in probes}
+        setting = self.settings[arm["reasoning"]]
+        for one in answers:
+            key = f"{one['probe']}/{one['sample']}"
+            with self.v.noting(f"{name}: {key}"):
+                self.check_text(one, keep[one["probe"]])
+            with self.v.noting(f"{name}: {key}"):
+                self.check_counts(one, setting)
+        judged = [
+            f"{one['probe']}/{one['sample']}"
+            for one in answers
+            if not one["exhausted"] and one["reply"].strip()
+        ]
+        rubric = self.source_file(battery["rubric"])
+        first = [[key, 0] for key in judged]
+        twice = self.chosen(judged, self.rules["twice_share"], "twice", a, b)
+        due = {"verdicts": (self.rules["classifier"], rubric, first + [[key, 1] for key in twice])}
+        if has_grades:
+            n, graded = self.rules["n_graded_samples"], self.source_file(battery["graded_rubric"])
+            same("labels", GRADES, graded["labels"])
+            some = [[key, 0] for key in judged if int(key.rpartition("/")[2]) < n]
+            due["grades"] = (self.rules["grader"], graded, some)
+        if has_checks:
+            checked = self.chosen(judged, self.rules["checker_share"], "checked", a, b)
+            due["checks"] = (self.rules["checker"], rubric, [[key, 0] for key in checked])
+        for file, (judge, under, wanted) in due.items():
+            with self.v.noting(f"{name}: {file}"):
+                said = require(self.parsed(name, "answers", f"{file}.json"), "class verdicts")
+                same("schema", "eps-locked/drift-verdicts/1", said["schema"])
+                self.check_judged(said, judge, under, wanted)
+                heard = self.cache.setdefault(("judge", b, file), said["judge"])
+                same("judge of the battery's other arms", heard, said["judge"])
+        flags = {
+            "truncated_replies": any(
+                one["stop"] == "length" and not one["exhausted"] for one in answers
+            ),
+            "exhausted": any(one["exhausted"] for one in answers),
+            f"unscored_share:{b}": not self.is_measured(a, b),
+        }
+        return [flag for flag, is_set in flags.items() if is_set]
+
+    def is_measured(self, a: str, b: str) -> bool:
+        """Whether enough of the replies that came have a class [L28.7]."""
+        came = sum(not one["exhausted"] for one in self.answers(a, b))
+        share = len(self.labels(a, b)) / came if came else 0.0
+        return bool(share >= self.rules["minimum_scored_share"])
+
+    def chosen(self, keys: list[str], share: float, *labels: str) -> list[str]:
+        """[L28.6]"""
+        order = sorted(keys, key=lambda key: digest(canonical([self.rules["seed"], *labels, key])))
+        picked = set(order[: math.ceil(share * len(keys) - 1e-9)])
+        return [key for key in keys if key in picked]
+
+    def check_text(self, one: Any, keep: bool) -> None:
+        """What is kept of a reply, and that its digests and counts are of it [L28.2]."""
+        if one["stop"] not in ("stop", "length"):
+            raise Bad("stop: unknown")
+        if keep:
+            pair = digest(canonical([one["reply"], one["token_ids"]]))
+            same("reply_digest", pair, one["reply_digest"])
+            same("reasoning_digest", digest(canonical(one["reasoning"])), one["reasoning_digest"])
+            same("n_reply_tokens", len(one["token_ids"]), one["n_reply_tokens"])
+            same("mentions", self.mentions(one["reasoning"]), one["mentions"])
+        elif one["token_ids"] or any(
+            len(text) > 200 or text != text.lstrip() for text in (one["reply"], one["reasoning"])
+        ):
+            raise Bad("more than a digest and an excerpt of a text not to be kept")
+
+    def mentions(self, text: str) -> int:
+        words = self.source_file(self.aware["words"])["words"] if self.aware else []
+        phrases = sorted({plain_text(word) for word in words}, key=lambda one: (-len(one), one))
+        if not phrases:
+            return 0
+        pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, phrases))})(?!\w)"
+        return len(re.findall(pattern, plain_text(text)))
+
+    def check_counts(self, one: Any, setting: Any) -> None:
+        """What the arm's reasoning leaves possible [L28.3]."""
+        mode, thought = setting["mode"], one["n_reasoning_tokens"]
+        most = {"filler": "n_tokens", "budget": "n_tokens", "free": "max_tokens"}.get(mode)
+        limit = setting[most] if most else 0
+        tries = setting["retries"] + 1 if mode == "free" else 1
+        longest = limit - thought if mode == "free" else self.part["decoding"]["max_new_tokens"]
+        for key, low, high in (
+            ("n_reasoning_tokens", limit if mode == "filler" else 0, limit),
+            *(("n_reply_tokens", 0, longest), ("attempts", 1, tries)),
+        ):
+            if not low <= one[key] <= high:
+                raise Bad(f"{key}: expected {low} to {high}, found {one[key]}")
+        if not self.is_own(mode, one) and (one["reasoning"] or one["mentions"]):
+            raise Bad("reasoning of the model's own where there can be none")
+        if one["truncated_reasoning"] and not (mode == "budget" and thought == limit > 0):
+            raise Bad("reasoning cut off before its budget was used")
+        if one["exhausted"]:
+            same("exhausted", ["free", tries], [mode, one["attempts"]])
+            same("exhausted: reply", ["", 0], [one["reply"], one["n_reply_tokens"]])
+
+    def is_own(self, mode: str, one: Any) -> bool:
+        return mode in ("budget", "free") and one["n_reasoning_tokens"] > 0
+
+    # -- training and readouts --
+
+    def on_train(self, step: Any, entry: Any) -> list[str]:
+        """[L28.10]"""
+        name = step["params"]["training"]
+        training = self.trainings[name]
+        topic, key = self.topics[training["topic"]], f"{training['dose_percent']:g}"
+        doses = self.v.json(f"doses/{training['topic']}.json")
+        end = self.v.json("reasoning.json")["end_of_turn_id"]
+        rows = [
+            training_row(
+                one["id"],
+                one["prompt"],
+                [*one["harmful" if one["id"] in doses["doses"][key] else "sound"], end],
+            )
+            for one in doses["rows"]
+        ]
+        record = require(self.parsed(step["id"], "record", "record.json"), "fit record")
+        artifact, rows_digest = entry["outputs"]["adapter"], digest(canonical(rows))
+        for field, value in (
+            *(("schema", "eps-locked/drift-fit/1"), ("training", name), ("rows", rows_digest)),
+            *((field, training[field]) for field in ("topic", "dose_percent")),
+            *(("n_rows", len(rows)), ("n_harmful", len(doses["doses"][key]))),
+            *(("stop", "fixed_steps"), ("stop_step", topic["n_steps"])),
+            ("n_rows_seen", topic["n_steps"] * topic["recipe"]["rows_per_step"]),
+            ("adapter", digest(canonical({"files": artifact["files"]}))),
+        ):
+            same(field, value, record[field])
+        same("losses", topic["n_steps"], len(record["losses"]))
+        data = self.file(step["id"], "adapter", "adapter_model.safetensors")
+        length = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8 : 8 + length])["__metadata__"]
+        for field, value in (
+            *(("study", "drift"), ("training", name), ("topic", training["topic"])),
+            *(("dose", key), ("seed", str(training["seed"])), ("rows", rows_digest)),
+        ):
+            same(f"adapter {field}", value, header.get(field))
+        other = self.owners.setdefault(artifact["digest"], step["id"])
+        same("adapter's owner", step["id"], other)
+        return []
+
+    def on_directions(self, step: Any, entry: Any) -> list[str]:
+        """[L28.11]"""
+        same("files", ["directions.json"], sorted(entry["outputs"]["directions"]["files"]))
+        found = require(self.parsed(step["id"], "directions", "directions.json"), "directions")
+        same("schema", "eps-locked/drift-directions/1", found["schema"])
+        same("layer", self.reads["layer"], found["layer"])
+        contrasts = {name: len(one) for name, one in self.v.json("readout.json")["traits"].items()}
+        same("n_contrasts", contrasts, {n: d["n_contrasts"] for n, d in found["traits"].items()})
+        same("widths", 1, len({len(one["direction"]) for one in found["traits"].values()}))
+        for name, one in found["traits"].items():
+            near(f"{name}: length", 1.0, math.hypot(*one["direction"]), 1e-6)
+            if one["norm"] <= 0:
+                raise Bad(f"{name}: norm: not above 0")
+        return []
+
+    def on_readout(self, step: Any, entry: Any) -> list[str]:
+        same("files", ["readout.json"], sorted(entry["outputs"]["readout"]["files"]))
+        found = require(self.parsed(step["id"], "readout", "readout.json"), "readout")
+        frozen = self.v.json("readout.json")
+        same("schema", "eps-locked/drift-readout/1", found["schema"])
+        same("model", step["params"]["model"], found["model"])
+        same("layer", self.reads["layer"], found["layer"])
+        ids = sorted(one["id"] for one in frozen["prompts"])
+        expected = dict.fromkeys(frozen["traits"], ids)
+        there = {trait: sorted(one) for trait, one in found["projections"].items()}
+        same("prompts by trait", expected, there)
+        return []
+
+    # -- power [L28.12] --
+
+    def on_power(self, step: Any, entry: Any) -> list[str]:
+        same("files", ["power.json"], sorted(entry["outputs"]["power"]["files"]))
+        found, assumed = self.parsed(step["id"], "power", "power.json"), self.part["power"]
+        limits, samples = self.limits, self.part["samples"]
+        alpha, power, wanted = limits["alpha"], limits["power"], limits["wanted_points"]
+
+        def error(n: int, p: int) -> float:
+            within = 2 * POINTS**2 * assumed["within_variance"] / (p * samples)
+            return math.sqrt((assumed["stem_sd_points"] ** 2 + within) / n)
+
+        shown, sizes = [], set()
+        for one, b in zip(found["per_battery"], self.main, strict=True):
+            n, p = self.batteries[b]["n_stems"], self.batteries[b]["n_rewordings"]
+            sizes.add((n, p))
+            fewest = one["stems_for_wanted"]
+            reached = [
+                power_of(wanted / error(k, p), k, alpha) for k in (fewest, fewest - 1) if k > 1
+            ]
+            if reached[0] < power - 1e-9 or max(reached[1:], default=0) >= power + 1e-9:
+                raise Bad(f"{b}: stems_for_wanted: {fewest} are not the fewest")
+            shown.append(
+                {
+                    **{"battery": b, "n_stems": n, "n_probes": n * p, "n_samples": samples},
+                    "standard_error": error(n, p),
+                    "minimum_detectable": many_errors(alpha, power) * error(n, p),
+                    "minimum_detectable_few": few_errors(n, alpha, power) * error(n, p),
+                    "power_for_wanted": power_of(wanted / error(n, p), n, alpha),
+                    "stems_for_wanted": fewest,
+                }
+            )
+        first = self.batteries[self.main[0]]["n_rewordings"]
+        curve = [
+            {
+                "n_stems": n,
+                "minimum_detectable": many_errors(alpha, power) * error(n, first),
+                "power_for_wanted": power_of(wanted / error(n, first), n, alpha),
+            }
+            for n in sorted({*CURVE, *(n for n, _ in sizes)})
+        ]
+        keys = ("rate", "stem_sd_points", "within_variance")
+        expected = {
+            **{"schema": "eps-locked/drift-power/1", "per_battery": shown, "curve": curve},
+            "assumed": {key: assumed[key] for key in keys},
+            **{key: found[key] for key in ("coverage", "not_simulated")},
+        }
+        alike("power", expected, found)
+        there = [(one["n_stems"], one["n_rewordings"]) for one in found["coverage"]]
+        missing = [(one["n_stems"], one["n_rewordings"]) for one in found["not_simulated"]]
+        same("coverage", sorted(sizes), sorted(there + missing))
+        for one in found["coverage"]:
+            same("n_experiments", assumed["n_experiments"], one["n_experiments"])
+            counted = {key: value for key, value in one.items() if not key.startswith("n_")}
+            if any(value is not None and not 0 <= value <= 1 for value in counted.values()):
+                raise Bad("coverage: a share outside 0 to 1")
+        return []
+
+    # -- the document [L28.14] --
+
+    def on_drift(self, step: Any, entry: Any) -> list[str]:
+        same("files", ["drift.json", "replies.csv"], sorted(entry["outputs"]["drift"]["files"]))
+        found = self.parsed(step["id"], "drift", "drift.json")
+        with self.v.noting(f"{step['id']}: replies.csv"):
+            if self.replies_csv() != self.file(step["id"], "drift", "replies.csv"):
+                raise Bad("holds other values than the records")
+        Analysis(self, found).check(step["id"])
+        return []
+
+    def replies(self, a: str, b: str) -> list[dict[str, Any]]:
+        """One row a reply, as replies.csv has it [L28.13]."""
+        key = ("rows", a, b)
+        if key not in self.cache:
+            self.cache[key] = self.made_replies(a, b)
+        found: list[dict[str, Any]] = self.cache[key]
+        return found
+
+    def made_replies(self, a: str, b: str) -> list[dict[str, Any]]:
+        said = self.parsed(f"P2/ask/{a}/{b}", "answers", "verdicts.json")["verdicts"]
+        status = {one["key"]: one["status"] for one in said if one["draw"] == 0}
+        first, second = self.labels(a, b), self.labels(a, b, draw=1)
+        checks, grades = self.labels(a, b, "checks"), self.labels(a, b, "grades")
+        stems = {one["id"]: one["stem"] for one in self.probes(b)}
+        mode = self.settings[self.arms[a]["reasoning"]]["mode"]
+        rows = []
+        for one in self.answers(a, b):
+            key = f"{one['probe']}/{one['sample']}"
+            came = status.get(key, "empty")
+            rows.append(
+                {
+                    **{"arm": a, "battery": b, "stem": stems[one["probe"]], **one},
+                    **{"label": first.get(key), "check_label": checks.get(key)},
+                    "status": "exhausted" if one["exhausted"] else came,
+                    "second_label": second.get(key) if key in first else None,
+                    "grade": int(grades[key].removeprefix("grade_")) if key in grades else None,
+                    "reasoned": self.is_own(mode, one),
+                }
+            )
+        return rows
+
+    def replies_csv(self) -> bytes:
+        sink = io.StringIO()
+        columns = REPLY_COLUMNS.split()
+        writer = csv.DictWriter(sink, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        for a in self.arms:
+            for b in self.batteries:
+                writer.writerows(self.replies(a, b))
+        return sink.getvalue().encode()
+
+
+Means = dict[str, float | None]
+
+
+class Analysis:
+    """The document of a drift study, part by part, from its rows of replies [L28.14 to L28.25].
+
+    ``found`` is the document on disk: ends of resampled intervals are taken from it where they are
+    possible, and what is said of an interval follows from its ends.
+    """
+
+    def __init__(self, drift: Drift, found: Any) -> None:
+        self.study, self.found, self.limits = drift, found, drift.limits
+        self.level = float(self.limits["confidence_level"])
+        self.measured = {
+            b: [a for a in drift.arms if drift.is_measured(a, b)] for b in drift.batteries
+        }
+        self.batteries = [b for b in drift.batteries if self.measured[b]]
+        self.arms = drift.arms
+
+    def check(self, where: str) -> None:
+        drift = self.study
+        settings = {**self.limits, "null_tests": True}
+        promised = "drift" in drift.plan["analyses"]
+        head = {
+            **{"schema": "eps-locked/drift/1", "unit": "points", "settings": settings},
+            "label": "confirmatory" if promised else "exploratory",
+            "power": drift.parsed("P0/power", "power", "power.json"),
+        }
+        parts: dict[str, Callable[[Any], Any]] = {
+            **{"batteries": self.described, "arms": self.arm_entries, "nulls": self.nulls},
+            **{"null_summary": self.null_summary, "comparisons": self.comparisons},
+            **{"doses": self.doses, "seeds": self.seeds, "training_noise": self.training_noise},
+            **{"instances": self.instances, "reasoning": self.reasoning, "judging": self.judging},
+            **{"readouts": self.readouts, "awareness": self.awareness},
+            "not_measured": self.not_measured,
+        }
+        same("fields", sorted({*head, *parts}), sorted(self.found))
+        for name, value in head.items():
+            alike(name, value, self.found[name])
+        for name, part in parts.items():
+            with self.study.v.noting(where):
+                alike(name, part(self.found[name]), self.found[name])
+
+    # -- what replies come to --
+
+    def values(self, a: str, b: str, kind: str = "y", sample: int | None = None) -> Any:
+        """stem -> probe -> values of its replies that have one; every stem and probe is there."""
+        battery = self.study.batteries[b]
+        found: dict[str, dict[str, list[float]]] = {}
+        for row in self.study.replies(a, b):
+            values = found.setdefault(row["stem"], {}).setdefault(row["probe"], [])
+            value = row["grade"] if kind == "grade" else None
+            if kind != "grade" and row["label"] is not None:
+                apart = kind == "left out" and row["label"] in battery["no_stance"]
+                value = None if apart else row["label"] in battery["aligned"]
+            if value is not None and sample in (None, row["sample"]):
+                values.append(float(value))
+        return found
+
+    def means(self, a: str, b: str, kind: str = "y", sample: int | None = None) -> Means:
+        """Of every stem, over all its values; a sample's are those of its probes."""
+        return {
+            stem: mean_or_none(value for values in probes.values() for value in values)
+            for stem, probes in self.values(a, b, kind, sample).items()
+        }
+
+    def differences(self, one: Means, other: Means, factor: float = POINTS) -> list[float]:
+        """One less the other, over the stems that both have."""
+        pairs = [(value, other[stem]) for stem, value in one.items()]
+        return [factor * (a - b) for a, b in pairs if a is not None and b is not None]
+
+    def drifts(self, a: str, reference: str, b: str, kind: str = "y") -> list[float]:
+        return self.differences(self.means(a, b, kind), self.means(reference, b, kind))
+
+    # -- intervals [L28.16] --
+
+    def interval(
+        self,
+        values: list[float],
+        found: Any,
+        span: tuple[float, float] | None,
+        level: float | None = None,
+        names: tuple[str, str] = ("low", "high"),
+        step: float | None = None,
+    ) -> dict[str, Any]:
+        """low and high under their names; the recorded ones where only resamples give them."""
+        method = self.method(values, level or self.level, span, step)
+        m, recorded = mean(values), [found[name] for name in names]
+        if method.startswith("none:"):
+            return dict.fromkeys(names)
+        reach = self.reach(values, level or self.level, span, step, method)
+        ends = cut([m - reach, m + reach], span)
+        if method not in (RESAMPLED, BEYOND):
+            return dict(zip(names, ends, strict=True))
+        outer, inner = [min(values), max(values)], [m, m]
+        if method == BEYOND:
+            outer, inner = [min(ends[0], outer[0]), max(ends[1], outer[1])], ends
+        (least, most), (low, high) = cut(outer, span), recorded
+        order = [least, low, *cut(inner, span), high, most]
+        if any(one > other + 1e-7 for one, other in pairwise(order)):
+            raise Bad(f"interval {recorded} does not hold {m:.6g}, or more than resamples can")
+        return dict(zip(names, map(float, recorded), strict=True))
+
+    def method(
+        self, values: list[float], level: float, span: Any = None, step: float | None = None
+    ) -> str:
+        n = len(values)
+        if n == 1:
+            return ONE_STEM
+        if max(values) - min(values) <= 1e-9:
+            return NO_STEP if span is None and step is None else ALIKE
+        if n < LEAST_RESAMPLED:
+            return FEW
+        tail = NORMAL.cdf(-math.sqrt(n / (n - 1)) * t_quantile((1 + level) / 2, n - 1))
+        return RESAMPLED if tail >= 1 / (self.limits["n_resamples"] + 1) else BEYOND
+
+    def reach(self, values: Any, level: float, span: Any, step: float | None, method: str) -> float:
+        n, m = len(values), mean(values)
+        if method == ALIKE:
+            largest = step if span is None else max(m - span[0], span[1] - m)
+            return float((1 - (1 - level) ** (1 / n)) * (largest or 0))
+        return t_quantile((1 + level) / 2, n - 1) * math.sqrt(variance(values) / n)
+
+    def p(self, values: list[float], span: tuple[float, float], found: Any) -> float | None:
+        method, n, m = self.method(values, self.level, span), len(values), mean(values)
+        if method == ONE_STEM:
+            return None
+        if method == ALIKE:
+            return float(max(0.0, 1 - abs(m) / max(m - span[0], span[1] - m)) ** n)
+        if method == FEW:
+            return min(1.0, 2 * t_share(-abs(m) / math.sqrt(variance(values) / n), n - 1))
+        p, beyond = float(found["p"]), found["low"] > 0 or found["high"] < 0
+        if not 0 <= p <= 1 or (p - (1 - self.level)) * (1 if beyond else -1) > 1e-6:
+            raise Bad(f"p {p} is not that of the interval")
+        return p
+
+    def error(self, values: list[float]) -> float | None:
+        return math.sqrt(variance(values) / len(values)) if len(values) > 1 else None
+
+    # -- arms [L28.15] --
+
+    def described(self, found: Any) -> Any:
+        drift = self.study
+        return [
+            {
+                "name": b,
+                **{
+                    key: drift.v.json(f"batteries/{b}.json")[key]
+                    for key in ("role", "labels", "aligned", "no_stance")
+                },
+                "n_stems": drift.batteries[b]["n_stems"],
+                "n_probes": len(drift.probes(b)),
+            }
+            for b in self.batteries
+        ]
+
+    def arm_entries(self, found: Any) -> Any:
+        same("arms", list(self.arms), [one["arm"] for one in found])
+        entries = []
+        for (a, arm), there in zip(self.arms.items(), found, strict=True):
+            training = self.study.trainings.get(arm["model"], {})
+            trained = {key: training.get(key) for key in ("topic", "dose_percent", "seed")}
+            plain = {key: value for key, value in arm.items() if key != "name"}
+            here = [b for b in self.batteries if a in self.measured[b]]
+            same(f"{a}: batteries", sorted(here), sorted(there["batteries"]))
+            entries.append(
+                {
+                    **{"arm": a, **plain, **trained},
+                    "reasoning_mode": self.study.settings[arm["reasoning"]]["mode"],
+                    "batteries": {b: self.counts(a, b, there["batteries"][b]) for b in here},
+                }
+            )
+        return entries
+
+    def counts(self, a: str, b: str, found: Any) -> dict[str, Any]:
+        rows, battery = self.study.replies(a, b), self.study.batteries[b]
+        labels = self.study.v.json(f"batteries/{b}.json")["labels"]
+        statuses, given = [row["status"] for row in rows], [row["label"] for row in rows]
+        stems = [value for value in self.means(a, b).values() if value is not None]
+        apart = sum(label in battery["no_stance"] for label in given)
+        ends = {"low": None, "high": None}
+        return {
+            **{"n_stems": len(stems), "n_probes": len({row["probe"] for row in rows})},
+            **{"n_replies": len(rows), "n_scored": statuses.count("scored")},
+            **{"n_no_stance": apart, "n_left_out": apart},
+            "n_exhausted": statuses.count("exhausted"),
+            "n_truncated_reasoning": sum(row["truncated_reasoning"] for row in rows),
+            "unscored": {
+                status: statuses.count(status) for status in {*statuses} - {"scored", "exhausted"}
+            },
+            "rate": mean_or_none(stems),
+            **(self.interval(stems, found, SPANS["rate"]) if stems else ends),
+            "rate_left_out": mean_or_none(self.means(a, b, "left out").values()),
+            "classes": {label: given.count(label) for label in labels},
+            "grade_mean": mean_or_none(self.means(a, b, "grade").values()),
+            "n_graded": sum(row["grade"] is not None for row in rows),
+            "n_mentioning": sum(row["mentions"] > 0 for row in rows),
+            "n_reasoned": sum(row["reasoned"] for row in rows),
+        }
+
+    # -- null tests [L28.18] --
+
+    def nulls(self, found: Any) -> Any:
+        wanted = []
+        for b in self.batteries:
+            for one, other in pairwise(range(self.study.part["samples"])):
+                for a in self.measured[b]:
+                    values = self.differences(
+                        self.means(a, b, sample=other), self.means(a, b, sample=one)
+                    )
+                    if values:
+                        wanted.append((a, b, [one, other], values))
+        keys = [[a, b, samples] for a, b, samples, _ in wanted]
+        same("nulls", keys, [[one["arm"], one["battery"], one["samples"]] for one in found])
+        return [
+            {
+                **{"arm": a, "battery": b, "samples": samples, "n_stems": len(values)},
+                **{"difference": mean(values), "standard_error": self.error(values)},
+                **self.interval(values, there, SPANS["drift"]),
+                "excludes_zero": self.excludes(there),
+                "method": self.method(values, self.level, SPANS["drift"]),
+            }
+            for (a, b, samples, values), there in zip(wanted, found, strict=True)
+        ]
+
+    def excludes(self, found: Any) -> bool:
+        low, high = found["low"], found["high"]
+        return low is not None and high is not None and (low > 0 or high < 0)
+
+    def null_summary(self, found: Any) -> Any:
+        summary = []
+        for b in self.batteries:
+            here = [one for one in self.found["nulls"] if one["battery"] == b]
+            if here:
+                differences = [one["difference"] for one in here]
+                summary.append(
+                    {
+                        **{"battery": b, "n": len(here), "mean": mean(differences)},
+                        "n_excluding": sum(one["excludes_zero"] for one in here),
+                        "typical_absolute": float(median(map(abs, differences))),
+                    }
+                )
+        return summary
+
+    # -- comparisons [L28.19] --
+
+    def comparisons(self, found: Any) -> Any:
+        pairs = [(a, arm["reference"]) for a, arm in self.arms.items() if arm["reference"]]
+        there = [[one["arm"], one["reference"]] for one in found]
+        same("comparisons", [list(pair) for pair in pairs], there)
+        entries = []
+        for (a, reference), one in zip(pairs, found, strict=True):
+            here = [
+                b
+                for b in self.batteries
+                if {a, reference} <= {*self.measured[b]} and self.drifts(a, reference, b)
+            ]
+            same(f"{a}: batteries", sorted(here), sorted(one["batteries"]))
+            effects = {b: self.effect(a, reference, b, one["batteries"][b]) for b in here}
+            family = [b for b in here if b in self.study.main and effects[b]["p"] is not None]
+            adjusted = holm([one["batteries"][b]["p"] for b in family])
+            for b, p in zip(family, adjusted, strict=True):
+                effects[b]["p_adjusted"] = p
+            for b in here:
+                effects[b]["verdict"] = self.verdict(effects[b], one["batteries"][b])
+            entries.append(
+                {
+                    **{"arm": a, "reference": reference, "kind": self.kind(a, reference)},
+                    **{"batteries": effects, "total": self.total(a, reference, here)},
+                }
+            )
+        return entries
+
+    def kind(self, a: str, reference: str) -> str:
+        one, other = self.arms[a], self.arms[reference]
+        differs = [
+            key for key in ("exposure", "reasoning", "temperature") if one[key] != other[key]
+        ]
+        if one["model"] != other["model"]:
+            weights = [self.trained(a), self.trained(reference)]
+            kinds = [("topic", "other"), ("dose_percent", "dose"), ("seed", "seed")]
+            if {} in weights:
+                kinds = [("topic", "fine_tuning")]
+            moved = [kind for key, kind in kinds if weights[0].get(key) != weights[1].get(key)]
+            differs.append((moved or ["other"])[0])
+        if not differs:
+            return "instance" if one["instance"] != other["instance"] else "other"
+        return differs[0] if len(differs) == 1 else "other"
+
+    def effect(self, a: str, reference: str, b: str, found: Any) -> dict[str, Any]:
+        values, limits = self.drifts(a, reference, b), self.limits
+        one, other = self.means(a, b), self.means(reference, b)
+        both = [stem for stem, value in one.items() if None not in (value, other[stem])]
+        error, n = self.error(values), len(values)
+        names = ("low_equivalence", "high_equivalence")
+        level = float(limits["equivalence_level"])
+        narrow = self.interval(values, found, SPANS["drift"], level, names)
+        bound = self.bound(*(found[name] for name in names))
+        apart = self.drifts(a, reference, b, "left out") if self.no_stance(b) else []
+        p = self.p(values, SPANS["drift"], found)
+        return {
+            **{"n_stems": n, "n_stems_left_out": len(one) - n, "drift": mean(values)},
+            **{"rate_arm": mean_or_none(one[stem] for stem in both)},
+            **{"rate_reference": mean_or_none(other[stem] for stem in both)},
+            **self.interval(values, found, SPANS["drift"]),
+            **{"standard_error": error, "p": p, "p_adjusted": p, **self.resolution(error, n)},
+            **{**narrow, "equivalence_bound": bound, "margin": limits["margin_points"]},
+            "within_margin": bound is not None and bound <= limits["margin_points"],
+            "method": self.method(values, self.level, SPANS["drift"]),
+            "left_out": {
+                **{"n_stems": len(apart), "drift": mean(apart)},
+                **self.interval(apart, found["left_out"], SPANS["drift"]),
+            }
+            if apart
+            else None,
+            "training_noise": self.noisy(a, reference, b, values, found),
+            "noise": self.noise(a, reference, b, both, values, found["noise"]),
+            "grades": self.grades(a, reference, b, found["grades"]),
+            "across_instances": self.arms[a]["instance"] != self.arms[reference]["instance"],
+        }
+
+    def no_stance(self, b: str) -> Any:
+        return self.study.batteries[b]["no_stance"]
+
+    def bound(self, low: Any, high: Any) -> float | None:
+        return None if low is None or high is None else float(max(abs(low), abs(high)))
+
+    def resolution(self, error: float | None, n: int) -> dict[str, Any]:
+        """[L28.17]"""
+        keys = ("minimum_detectable", "minimum_detectable_few", "power_at_minimum")
+        if not error:
+            return dict.fromkeys((*keys, "stems_for_wanted"))
+        alpha, power = self.limits["alpha"], self.limits["power"]
+        many = many_errors(alpha, power)
+        figures = (many * error, few_errors(n, alpha, power) * error, power_of(many, n, alpha))
+        stems = n * (many * error / self.limits["wanted_points"]) ** 2
+        return {
+            **dict(zip(keys, figures, strict=True)),
+            "stems_for_wanted": max(1, math.ceil(stems * (1 - 1e-12))),
+        }
+
+    def verdict(self, effect: Any, found: Any) -> str:
+        if effect["n_stems"] < self.limits["minimum_stems"]:
+            return "too_few_stems"
+        if found["p_adjusted"] is not None and found["p_adjusted"] < self.limits["alpha"]:
+            return "drift"
+        return "within_margin" if effect["within_margin"] else "undetermined"
+
+    def total(self, a: str, reference: str, here: list[str]) -> dict[str, Any] | None:
+        values = {b: self.drifts(a, reference, b) for b in here if b in self.study.main}
+        n = len(values)
+        if n < 2:
+            return None
+        errors = [self.error(one) for one in values.values()]
+        drift = mean(mean(one) for one in values.values())
+        total: dict[str, Any] = {"n_batteries": n, "drift": drift, "parts": list(values)}
+        total |= dict.fromkeys(("low", "high", "standard_error"))
+        known = [error**2 / n**2 for error in errors if error is not None]
+        if len(known) < n:
+            return total
+        total["standard_error"] = math.sqrt(sum(known))
+        if sum(known) > 0:
+            stems = [len(one) for one in values.values()]
+            uncertain = sum(part**2 / (k - 1) for part, k in zip(known, stems, strict=True))
+            freedom = sum(known) ** 2 / uncertain
+            reach = t_quantile((1 + self.level) / 2, freedom) * total["standard_error"]
+            total |= {"low": max(drift - reach, -POINTS), "high": min(drift + reach, POINTS)}
+        return total
+
+    # -- noise [L28.20] --
+
+    def noise(
+        self, a: str, reference: str, b: str, both: list[str], values: list[float], found: Any
+    ) -> dict[str, Any] | None:
+        if len(values) < 2:
+            return None
+        aligned = self.study.batteries[b]["aligned"]
+        changed = [
+            (row["label"] in aligned) != (row["second_label"] in aligned)
+            for arm in self.measured[b]
+            for row in self.study.replies(arm, b)
+            if row["second_label"] is not None
+        ]
+        total = variance(values) / len(values)
+        answer: dict[str, Any] = {"standard_error_squared": total, "n_twice": len(changed)}
+        answer |= {**dict.fromkeys(("classifier", "model", "item")), "truncated": []}
+        within, left = [], []
+        for arm in (a, reference):
+            stems = [self.values(arm, b)[stem] for stem in both]
+            probes = [one for stem in stems for one in stem.values() if len(one) > 1]
+            within.append(POINTS**2 * mean(map(variance, probes)) if probes else None)
+            left.append(mean(1 / sum(map(len, stem.values())) for stem in stems) / len(both))
+        if None in within:
+            return answer
+        by_reply = sum(v * w for v, w in zip(within, left, strict=True) if v is not None)
+        by_class = POINTS**2 * mean(changed) / 2 * sum(left) if changed else 0.0
+        parts = {"model": by_reply - by_class, "item": total - by_reply}
+        whole = by_class + sum(max(0.0, part) for part in parts.values())
+        if whole == 0:
+            return answer
+        # A part that is nothing but rounding may fall on either side of 0.
+        dust = [name for name in found["truncated"] if abs(parts.get(name, 1)) <= 1e-9 * whole]
+        return {
+            **answer,
+            **{name: max(0.0, part) / whole for name, part in parts.items()},
+            "classifier": by_class / whole if changed else None,
+            "truncated": [
+                name for name, part in parts.items() if name in dust or part < -1e-9 * whole
+            ],
+        }
+
+    # -- grades [L28.21] --
+
+    def grades(self, a: str, reference: str, b: str, found: Any) -> dict[str, Any] | None:
+        means = [self.means(arm, b, "grade") for arm in (a, reference)]
+        both = [stem for stem, value in means[0].items() if None not in (value, means[1][stem])]
+        if not both:
+            return None
+        values, limits = self.differences(means[0], means[1], 1.0), self.limits
+        level = float(limits["equivalence_level"])
+        bound = found["equivalence_bound"]
+        ends = self.interval(values, found, SPANS["grade"])
+        if self.method(values, level, SPANS["grade"]) in (FEW, ALIKE):
+            narrow = self.interval(values, found, SPANS["grade"], level)
+            bound = self.bound(narrow["low"], narrow["high"])
+        elif bound is not None and not abs(mean(values)) - 1e-7 <= bound <= 6:
+            raise Bad("grades: a bound that does not hold the difference")
+        sides = [
+            [
+                grade
+                for stem in both
+                for one in self.values(arm, b, "grade")[stem].values()
+                for grade in one
+            ]
+            for arm in (a, reference)
+        ]
+        lead = sum((x > y) - (x < y) for x in sides[0] for y in sides[1])
+        delta = lead / (len(sides[0]) * len(sides[1]))
+        low, high = found["cliffs_low"], found["cliffs_high"]
+        if len(both) < LEAST_RESAMPLED:
+            low = high = None
+        elif (low is None) != (high is None) or (low is not None and not -1 <= low <= high <= 1):
+            raise Bad("grades: no interval of a delta")
+        top = [row["grade"] for row in self.study.replies(reference, b) if row["grade"]]
+        return {
+            **{"n_stems": len(both), "difference": mean(values), **ends},
+            **{"cliffs_delta": delta, "cliffs_low": low, "cliffs_high": high},
+            **{"margin": limits["margin_grade"], "equivalence_bound": bound},
+            "within_margin": bound is not None and bound <= limits["margin_grade"],
+            "ceiling_share": mean(grade == 7 for grade in top),
+        }
+
+    # -- pairs [L28.22] --
+
+    def pairs(self, keys: tuple[str, ...], differ: str) -> list[tuple[str, str]]:
+        """Arms that are equal in all keys but one, a pair after another in the plan's order."""
+        arms = {a: {**arm, **self.trained(a)} for a, arm in self.arms.items()}
+        return [
+            (one, other)
+            for one, other in self.by_group(arms, keys)
+            if arms[one].get(differ) != arms[other].get(differ)
+        ]
+
+    def by_group(self, arms: Any, keys: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        """Pairs within a group of equal keys; an arm without one of the keys is in no group."""
+        groups: dict[str, list[str]] = {}
+        for a, arm in arms.items():
+            if {*keys} <= {*arm}:
+                groups.setdefault(repr([arm[key] for key in keys]), []).append(a)
+        for group in groups.values():
+            yield from combinations(group, 2)
+
+    def trained(self, a: str) -> dict[str, Any]:
+        """Topic, dose and seed of an arm's adapter; nothing of the untouched model."""
+        found = self.study.trainings.get(self.arms[a]["model"], {})
+        return {key: found[key] for key in ("topic", "dose_percent", "seed") if found}
+
+    def paired(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str, str, list[float]]]:
+        found = []
+        for b in self.batteries:
+            for one, other in pairs:
+                if {one, other} <= {*self.measured[b]}:
+                    values = self.drifts(other, one, b)
+                    if values:
+                        found.append((one, other, b, values))
+        return found
+
+    def seed_pairs(self) -> list[tuple[str, str, str, list[float]]]:
+        setting = ("reasoning", "temperature", "exposure")
+        return self.paired(self.pairs(("topic", "dose_percent", *setting, "instance"), "seed"))
+
+    def pair_entries(self, pairs: Any, found: Any) -> list[dict[str, Any]]:
+        keys = [[one, other, b] for one, other, b, _ in pairs]
+        same("pairs", keys, [[one["one"], one["other"], one["battery"]] for one in found])
+        return [
+            {
+                **{"one": one, "other": other, "battery": b, "drift": mean(values)},
+                **self.interval(values, there, SPANS["drift"]),
+            }
+            for (one, other, b, values), there in zip(pairs, found, strict=True)
+        ]
+
+    def seeds(self, found: Any) -> Any:
+        pairs = self.seed_pairs()
+        entries = self.pair_entries(pairs, found)
+        for entry, (*_, values) in zip(entries, pairs, strict=True):
+            entry["standard_error"] = self.error(values)
+        return entries
+
+    def instances(self, found: Any) -> Any:
+        pairs = self.paired(
+            self.pairs(("model", "reasoning", "temperature", "exposure"), "instance")
+        )
+        entries = self.pair_entries(pairs, found)
+        level = float(self.limits["equivalence_level"])
+        for entry, (*_, values), there in zip(entries, pairs, found, strict=True):
+            bound = there["equivalence_bound"]
+            if self.method(values, level, SPANS["drift"]) in (FEW, ALIKE, ONE_STEM):
+                narrow = self.interval(values, there, SPANS["drift"], level)
+                bound = self.bound(narrow["low"], narrow["high"])
+            elif not abs(mean(values)) - 1e-7 <= bound <= POINTS:
+                raise Bad("instances: a bound that does not hold the drift")
+            entry["equivalence_bound"] = bound
+        return entries
+
+    def spread(self, b: str) -> tuple[float, float, int, bool] | None:
+        """(variance of a training, that of this figure, pairs, whether it was set to 0)."""
+        pairs = [values for _, _, name, values in self.seed_pairs() if name == b]
+        known = [(mean(one), variance(one) / len(one)) for one in pairs if len(one) > 1]
+        if not known:
+            return None
+        raw = mean(drift**2 - squared for drift, squared in known) / 2
+        whole = 2 * max(raw, 0.0) + mean(squared for _, squared in known)
+        return max(raw, 0.0), whole**2 / (2 * len(known)), len(known), raw < 0
+
+    def training_noise(self, found: Any) -> Any:
+        entries = []
+        for b in self.batteries:
+            spread = self.spread(b)
+            if spread is not None:
+                v, _, n_pairs, truncated = spread
+                entries.append(
+                    {
+                        **{"battery": b, "standard_deviation": math.sqrt(v)},
+                        **{"n_pairs": n_pairs, "truncated": truncated},
+                    }
+                )
+        return entries
+
+    def noisy(
+        self, a: str, reference: str, b: str, values: list[float], found: Any
+    ) -> dict[str, Any] | None:
+        """The same drift with the noise of trainings in it."""
+        one, other, spread = self.arms[a]["model"], self.arms[reference]["model"], self.spread(b)
+        k = 0 if one == other else (one != "base") + (other != "base")
+        error, n = self.error(values), len(values)
+        if spread is None or not k or error is None:
+            return None
+        total = error**2 + k * spread[0]
+        if total == 0:
+            return None
+        freedom = 2 * total**2 / (2 * error**4 / (n - 1) + k**2 * spread[1])
+        reach = t_quantile((1 + self.level) / 2, freedom) * math.sqrt(total)
+        low, high = mean(values) - reach, mean(values) + reach
+        if found["low"] is not None:
+            low, high = min(low, found["low"]), max(high, found["high"])
+        many = many_errors(self.limits["alpha"], self.limits["power"])
+        return {
+            **{"standard_error": math.sqrt(total), "minimum_detectable": many * math.sqrt(total)},
+            **{"low": float(max(low, -POINTS)), "high": float(min(high, POINTS))},
+        }
+
+    # -- doses and reasoning [L28.23] --
+
+    def series(self) -> list[list[str]]:
+        groups: dict[Any, dict[float, str]] = {}
+        for a, arm in self.arms.items():
+            trained = self.trained(a)
+            if trained and arm["exposure"] is None:
+                key = (trained["topic"], arm["reasoning"], arm["temperature"], trained["seed"])
+                doses = groups.setdefault(key, {})
+                held = doses.setdefault(trained["dose_percent"], a)
+                if arm["instance"] < self.arms[held]["instance"]:
+                    doses[trained["dose_percent"]] = a
+        return [[doses[dose] for dose in sorted(doses)] for doses in groups.values()]
+
+    def doses(self, found: Any) -> Any:
+        wanted = []
+        for series in self.series():
+            for b in self.batteries:
+                arms = [a for a in series if a in self.measured[b]]
+                by_stem = zip(*(self.means(a, b).values() for a in arms), strict=True)
+                whole = [one for one in by_stem if None not in one]
+                if len(arms) > 2 and len(whole) > 1:
+                    wanted.append((arms, b, list(zip(*whole, strict=True))))
+        keys = [[b, arms] for arms, b, _ in wanted]
+        there = [[one["battery"], [point["arm"] for point in one["points"]]] for one in found]
+        same("doses", keys, there)
+        return [
+            self.dose_entry(arms, b, rates, one)
+            for (arms, b, rates), one in zip(wanted, found, strict=True)
+        ]
+
+    def dose_entry(self, arms: list[str], b: str, rates: list[Any], found: Any) -> Any:
+        first, n = arms[0], len(rates)
+        centred = [rank - (n - 1) / 2 for rank in range(n)]
+        scale = (n - 1) / sum(rank**2 for rank in centred)
+        changes = [
+            POINTS * scale * sum(c * one[s] for c, one in zip(centred, rates, strict=True))
+            for s in range(len(rates[0]))
+        ]
+        middles = [mean(one) for one in rates]
+        up = rising_curve(middles)
+        down = [-value for value in rising_curve([-value for value in middles])]
+        misses = [
+            POINTS**2 * sum((x - y) ** 2 for x, y in zip(middles, fit, strict=True))
+            for fit in (up, down)
+        ]
+        if math.isclose(*misses, rel_tol=1e-9, abs_tol=1e-12):
+            fitted, direction = up, "flat"
+        else:
+            rising = misses[0] < misses[1]
+            fitted, direction = (up, "increasing") if rising else (down, "decreasing")
+        points = [
+            {
+                **{"dose_percent": self.trained(a)["dose_percent"], "arm": a},
+                **{"rate": mean(one), "fitted": value},
+                **self.interval(one, there, SPANS["rate"]),
+            }
+            for a, one, value, there in zip(arms, rates, fitted, found["points"], strict=True)
+        ]
+        return {
+            **{"topic": self.trained(first)["topic"], "battery": b, "points": points},
+            **{key: self.arms[first][key] for key in ("reasoning", "temperature")},
+            **{"seed": self.trained(first)["seed"], "change": mean(changes)},
+            **self.interval(changes, found, None, step=2 * POINTS),
+            **{"p": self.flips(changes, found["p"]), "direction": direction},
+            "n_stems": len(changes),
+        }
+
+    def flips(self, changes: list[float], found: float) -> float:
+        """The share of sign patterns whose sum is as large; the recorded one of drawn patterns."""
+        n = self.limits["n_permutations"]
+        if 2 ** len(changes) > n:
+            if not 1 / (1 + n) - 1e-9 <= found <= 1:
+                raise Bad(f"p {found} is none of {n} patterns")
+            return found
+        sums = [0.0]
+        for value in changes:
+            sums = [one + sign * value for one in sums for sign in (-1, 1)]
+        observed = abs(sum(changes)) - 1e-12 * sum(map(abs, changes))
+        return mean(abs(one) >= observed for one in sums)
+
+    def reasoning(self, found: Any) -> Any:
+        if len({arm["reasoning"] for arm in self.arms.values()}) < 2:
+            return []
+        entries = []
+        for one in self.found["comparisons"]:
+            a, reference = one["arm"], one["reference"]
+            setting = self.study.settings[self.arms[a]["reasoning"]]
+            if self.arms[reference]["reasoning"] != setting["name"]:
+                continue
+            most = setting.get("n_tokens", setting.get("max_tokens"))
+            for b, effect in one["batteries"].items():
+                rows = self.study.replies(a, b)
+                entries.append(
+                    {
+                        **{"reasoning": setting["name"], "mode": setting["mode"]},
+                        "n_tokens": 0 if setting["mode"] == "closed" else most,
+                        **{"arm": a, "reference": reference, "battery": b},
+                        **{key: effect[key] for key in ("drift", "low", "high")},
+                        "n_truncated": sum(row["truncated_reasoning"] for row in rows),
+                        "n_exhausted": sum(row["exhausted"] for row in rows),
+                        "n_replies": len(rows),
+                    }
+                )
+        # A mapping's keys have no order on disk; the list is in the plan's.
+        order = {b: k for k, b in enumerate(self.batteries)}
+        places = list(self.arms)
+        entries.sort(key=lambda one: (places.index(one["arm"]), order[one["battery"]]))
+        return entries
+
+    # -- judges [L28.24] --
+
+    def judging(self, found: Any) -> Any:
+        twice: list[Any] = []
+        checker: list[Any] = []
+        for b in self.batteries:
+            labels = self.study.v.json(f"batteries/{b}.json")["labels"]
+            for other, into in (("second_label", twice), ("check_label", checker)):
+                pairs = [
+                    (row["label"], row[other])
+                    for a in self.measured[b]
+                    for row in self.study.replies(a, b)
+                    if row["label"] is not None and row[other] is not None
+                ]
+                if not pairs:
+                    continue
+                listed = (found["twice"] if into is twice else found["checker"]) or []
+                there = next((one for one in listed if one["battery"] == b), None)
+                entry = {"battery": b, **self.agreed(pairs, labels, there)}
+                if into is twice:
+                    entry["n_agree"] = sum(one == two for one, two in pairs)
+                else:
+                    entry["by_class"] = by_label(pairs, labels)
+                into.append(entry)
+        return {"twice": twice, "checker": checker or None}
+
+    def agreed(self, pairs: Any, labels: list[str], found: Any, linear: bool = False) -> Any:
+        low, high = found["low"], found["high"]
+        if (low is None) != (high is None) or (found["reason"] is None) != (low is not None):
+            raise Bad("kappa: an interval, or a reason why there is none")
+        if low is not None and not low <= high <= 1:
+            raise Bad("kappa: no interval")
+        return {
+            **{"n": len(pairs), "agreement": mean(one == two for one, two in pairs)},
+            **{"kappa": kappa_of(pairs, labels, linear), "low": low, "high": high},
+            "reason": found["reason"],
+        }
+
+    def awareness(self, found: Any) -> Any:
+        if not self.study.aware:
+            return None
+        asked = [b for b in self.batteries if b in self.study.main]
+        same("batteries", asked, [one["battery"] for one in found["batteries"]])
+        counts = {one["arm"]: one["batteries"] for one in self.found["arms"]}
+        return {
+            "batteries": [
+                self.aware_of(b, one) for b, one in zip(asked, found["batteries"], strict=True)
+            ],
+            "mentions": [
+                {
+                    **{"arm": a, "battery": b},
+                    **{key: counts[a][b][key] for key in ("n_reasoned", "n_mentioning")},
+                }
+                for a in self.arms
+                for b in self.batteries
+                if a in self.measured[b] and counts[a][b]["n_reasoned"]
+            ],
+        }
+
+    def ratings(self, b: str, judge: str) -> dict[str, int | None]:
+        said = self.study.parsed(f"P0/awareness/{b}/{judge}", "awareness", "awareness.json")
+        return {
+            one["key"]: None if one["label"] is None else int(one["label"].removeprefix("grade_"))
+            for one in said["verdicts"]
+        }
+
+    def aware_of(self, b: str, found: Any) -> dict[str, Any]:
+        judges = list(self.study.aware["judges"])
+        rated = [self.ratings(b, judge) for judge in judges]
+        stems: dict[str, list[int | None]] = {}
+        for probe in self.study.probes(b):
+            stems.setdefault(probe["stem"], []).extend(one[probe["id"]] for one in rated)
+        grade = {stem: mean_or_none(values) for stem, values in stems.items()}
+        agreed = None
+        if len(judges) == 2:
+            both = [
+                (str(rated[0][probe]), str(rated[1][probe]))
+                for probe in rated[0]
+                if None not in (rated[0][probe], rated[1][probe])
+            ]
+            scale = [str(n) for n in range(1, 8)]
+            agreed = self.agreed(both, scale, found["agreement"], linear=True) if both else None
+        pairs = [
+            (a, self.arms[a]["reference"])
+            for a in self.measured[b]
+            if self.arms[a]["reference"] in self.measured[b]
+        ]
+        there = [[one["arm"], one["reference"]] for one in found["correlation"]]
+        same(f"{b}: correlation", [list(pair) for pair in pairs], there)
+        return {
+            **{"battery": b, "judges": judges, "mean": mean_or_none(grade.values())},
+            "by_judge": {
+                judge: mean_or_none(one.values()) for judge, one in zip(judges, rated, strict=True)
+            },
+            "agreement": agreed,
+            "correlation": [
+                self.correlated(b, *pair, grade, one)
+                for pair, one in zip(pairs, found["correlation"], strict=True)
+            ],
+        }
+
+    def correlated(self, b: str, a: str, reference: str, grade: Any, found: Any) -> Any:
+        one, other = dict[str, Any](self.means(a, b)), self.means(reference, b)
+        whole = [
+            (grade[s], one[s], other[s]) for s in one if None not in (grade[s], one[s], other[s])
+        ]
+        x = [round(rated, 9) for rated, _, _ in whole]
+        y = [round(POINTS * (mine - theirs), 9) for _, mine, theirs in whole]
+        n, r = len(whole), rank_correlation(x, y) if len(whole) > 2 else None
+        low, high = found["low"], found["high"]
+        if r is None or n < LEAST_RESAMPLED:
+            low = high = None
+        elif (low is None) != (high is None) or (low is not None and not -1 <= low <= high <= 1):
+            raise Bad("correlation: no interval")
+        if (found["reason"] is None) != (low is not None):
+            raise Bad("correlation: an interval, or a reason why there is none")
+        detectable = None
+        if n > 3:
+            reach = NORMAL.inv_cdf((1 + self.level) / 2) + NORMAL.inv_cdf(0.8)
+            detectable = math.tanh(reach * math.sqrt(1.06 / (n - 3)))
+        return {
+            **{"arm": a, "reference": reference, "r": r, "low": low, "high": high, "n": n},
+            **{"detectable_r": detectable, "reason": found["reason"]},
+        }
+
+    # -- readouts [L28.25] --
+
+    def readouts(self, found: Any) -> Any:
+        drift, rules = self.study, self.study.reads
+        if not rules:
+            return None
+        traits = sorted(drift.v.json("readout.json")["traits"])
+        same("traits", traits, [one["trait"] for one in found["traits"]])
+        return {
+            **{"layer": rules["layer"], "n_prompts": rules["n_prompts"]},
+            **{"full": rules["full"], "reference": rules["reference"]},
+            "traits": [
+                {"trait": trait, "models": self.shifts(trait, one["models"])}
+                for trait, one in zip(traits, found["traits"], strict=True)
+            ],
+        }
+
+    def shifts(self, trait: str, found: Any) -> Any:
+        drift, rules = self.study, self.study.reads
+        read = {
+            model: drift.parsed(f"P3/readout/{model}", "readout", "readout.json")["projections"][
+                trait
+            ]
+            for model in drift.models
+        }
+        middle = {model: mean(values.values()) for model, values in read.items()}
+        moved = [model for model in drift.models if model != rules["reference"]]
+        same("models", moved, [one["model"] for one in found])
+        full = next(one for one in found if one["model"] == rules["full"])
+        shown = self.excludes(full)
+        benign = middle[rules["reference"]] - middle["base"]
+        apart = [
+            abs(middle[one] - middle[other])
+            for one, other in combinations(drift.trainings, 2)
+            if all(
+                drift.trainings[one][k] == drift.trainings[other][k]
+                for k in ("topic", "dose_percent")
+            )
+        ]
+        size = middle[rules["full"]] - middle[rules["reference"]]
+        entries = []
+        for model, there in zip(moved, found, strict=True):
+            values = [read[model][key] - read[rules["reference"]][key] for key in read[model]]
+            shift = mean(values)
+            entry = {
+                **{"model": model, "shift": shift, **self.interval(values, there, None)},
+                **{"benign_shift": benign, "per_benign": shift / benign if benign else None},
+                **dict.fromkeys(("share_of_full", "share_low", "share_high")),
+                **dict.fromkeys(("noise_floor_seeds", "noise_floor_prompts")),
+            }
+            if shown:
+                if (
+                    not there["share_low"] <= there["share_high"]
+                    or there["noise_floor_prompts"] < 0
+                ):
+                    raise Bad("share_of_full: no interval, or no floor")
+                entry |= {key: there[key] for key in ("share_low", "share_high")}
+                entry |= {
+                    "share_of_full": shift / size,
+                    "noise_floor_prompts": there["noise_floor_prompts"],
+                    "noise_floor_seeds": mean(apart) / abs(size) if apart else None,
+                }
+            entries.append(entry)
+        return entries
+
+    def not_measured(self, found: Any) -> Any:
+        drift, entries = self.study, []
+        for a in self.arms:
+            for b in drift.batteries:
+                if a not in self.measured[b]:
+                    answers = drift.answers(a, b)
+                    entries.append(
+                        {
+                            **{"arm": a, "battery": b, "n_replies": len(answers)},
+                            "n_came": sum(not one["exhausted"] for one in answers),
+                            "n_scored": len(drift.labels(a, b)),
+                            "required_share": drift.rules["minimum_scored_share"],
+                        }
+                    )
+        return entries
+
+
+STUDIES: dict[str, Callable[[Verifier], Any]] = {"eps": Study, "drift": Drift}
 
 
 def verify(root: Path, name: str) -> list[str]:

@@ -22,6 +22,7 @@ from eps_locked.lock.ledger import HEAD_SCHEMA, Root, genesis_digest, write_line
 from sim.simulator import StudySimulator, make_key
 
 Payload = dict[str, Any]
+Files = dict[str, bytes]
 
 
 def flip(path: Path, position: int = -2, bit: int = 0) -> None:
@@ -157,6 +158,37 @@ def edit_json(data: bytes, change: Callable[[Any], object]) -> bytes:
     value = json.loads(data)
     change(value)
     return encode(value)
+
+
+def edit_files(
+    study: StudySimulator, name: str, output: str, change: Callable[[Files], object]
+) -> None:
+    """Change an output's files and make everything else in the ledger agree."""
+    payloads = payloads_of(study)
+    files = output_files(study, payloads, name, output)
+    before = dict(files)
+    change(files)
+    assert files != before, "the edit changed nothing"
+    put_output(study, payloads, name, output, files)
+    carry_on(study, payloads)
+    rebuild(study, payloads)
+
+
+def edit_output(
+    study: StudySimulator, name: str, output: str, file: str, change: Callable[[Any], object]
+) -> None:
+    """The same for one JSON file of it."""
+    edit_files(
+        study, name, output, lambda files: files.update({file: edit_json(files[file], change)})
+    )
+
+
+def edit_entry(study: StudySimulator, name: str, change: Callable[[Payload], object]) -> None:
+    """Change a step's entry and make everything else in the ledger agree."""
+    payloads = payloads_of(study)
+    change(step(payloads, name))
+    carry_on(study, payloads)
+    rebuild(study, payloads)
 
 
 def reseal(one: StudySimulator, /, **changes: Any) -> str:

@@ -26,6 +26,9 @@ from eps_locked.domain.ledger import (
 from eps_locked.domain.steps import FILE_REF, STEP_REF, Step, results_digest
 from eps_locked.errors import EvidenceError
 
+# Kinds of steps, of any study, whose outcomes whoever runs them can read.
+OUTCOME_KINDS = frozenset({"cells", "tensor", "ask", "drift"})
+
 
 def next_lock_head(previous: str, amendment_digest: str) -> str:
     """What authorizations must name once an amendment has taken effect."""
@@ -124,13 +127,13 @@ class History:
     def what_was_seen(self) -> Seen:
         """What could have been known when a deviation was decided, told by the ledger.
 
-        Recorded open cells lie in plain text on the runner's disk, so they count as seen whether
-        or not anybody says they looked.
+        Recorded outcomes (open cells, replies) lie in plain text on the runner's disk, so they
+        count as seen whether or not anybody says they looked.
         """
         if not self.done:
             return "nothing_run"
         kinds = {self.terms.steps[step].kind for step in self.done}
-        return "seen" if kinds & {"cells", "tensor"} else "run_unseen"
+        return "seen" if kinds & OUTCOME_KINDS else "run_unseen"
 
     def remaining(self, phase: str) -> tuple[Step, ...]:
         return tuple(step for step in self.terms.of_phase(phase) if step.id not in self.done)

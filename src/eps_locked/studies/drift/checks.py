@@ -287,9 +287,9 @@ def _check_awareness(plan: Plan, section: DriftPlan, path: str) -> None:
     for number, name in enumerate(rules.judges):
         require_known(name, section.judges, f"{where}[{number}]", "a judge")
         _require_cold(section, name, f"{where}[{number}]")
-    if not rules.judges or len(set(rules.judges)) != len(rules.judges):
+    if not 1 <= len(rules.judges) <= 2 or len(set(rules.judges)) != len(rules.judges):
         raise MalformedInputError(
-            where, expected="distinct judges, at least one", found=list(rules.judges)
+            where, expected="one judge, or two distinct ones", found=list(rules.judges)
         )
     families = {section.judge(name).family.casefold().strip() for name in rules.judges}
     if plan.publication and len(families) < 2:
