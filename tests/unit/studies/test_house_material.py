@@ -166,7 +166,10 @@ def test_a_behaviours_folder_holds_the_six_files_and_no_other(name: str) -> None
 
 
 def test_every_folder_of_the_house_is_a_known_behaviour() -> None:
-    assert {path.name for path in HOUSE.iterdir() if path.is_dir()} == {"marker", "drift", *TAUGHT}
+    assert {path.name for path in HOUSE.iterdir() if path.is_dir()} == {
+        *("marker", "drift", "vea", "battery"),
+        *TAUGHT,
+    }
 
 
 @pytest.mark.parametrize("name", TAUGHT)

@@ -12,8 +12,8 @@ from eps_locked.domain.model import Decoding
 from eps_locked.judges.transport import require_transport
 from eps_locked.studies.common.judging import read_rubric
 from eps_locked.studies.common.prompts import Prompts, row_seed
+from eps_locked.studies.common.words import mentions
 from eps_locked.studies.drift.derive import AskDesign, FrozenBattery, Wanted
-from eps_locked.studies.drift.material import mentions
 from eps_locked.studies.drift.reasoning import Asked, Reasoner, Told
 from eps_locked.studies.drift.records import AskRecord, Judged, Ratings, Reply
 from eps_locked.studies.drift.rendering import ReasoningIds

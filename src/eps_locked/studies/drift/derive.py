@@ -17,7 +17,7 @@ from eps_locked.domain.ledger import Status
 from eps_locked.domain.steps import Step
 from eps_locked.lock.strict_yaml import parse_yaml
 from eps_locked.studies.common.judging import read_rubric
-from eps_locked.studies.drift.material import read_word_list
+from eps_locked.studies.common.words import read_word_list
 from eps_locked.studies.drift.parts import Role
 from eps_locked.studies.drift.plan import Arm, DriftPlan, ReasoningSetting
 from eps_locked.studies.drift.records import AskRecord, Judged, Ratings, Reply, chosen

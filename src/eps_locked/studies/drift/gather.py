@@ -16,8 +16,9 @@ from eps_locked.lock.freeze import SourceReader
 from eps_locked.studies.common.calibrate import check_labelled
 from eps_locked.studies.common.material import Item, draw_items, read_items, refuse_overlap
 from eps_locked.studies.common.sources import read_labelled_value, read_material_value
+from eps_locked.studies.common.words import read_word_list
 from eps_locked.studies.drift.doses import TopicRows, read_topic
-from eps_locked.studies.drift.material import Trait, read_traits, read_word_list
+from eps_locked.studies.drift.material import Trait, read_traits
 from eps_locked.studies.drift.plan import Battery, DriftPlan
 from eps_locked.studies.drift.rendering import Probe, read_probes
 

@@ -6,16 +6,15 @@ Questions, training rows, rubrics and labelled answers have readers that other s
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
 from eps_locked.domain.fields import Fields
 from eps_locked.errors import MalformedInputError
+from eps_locked.studies.common.likeness import jaccard, pieces_of
 from eps_locked.studies.common.material import normalise
 
 __all__ = [
@@ -24,22 +23,16 @@ __all__ = [
     "Stem",
     "StemFile",
     "Trait",
-    "likeness",
-    "mentions",
     "read_stems",
     "read_traits",
-    "read_word_list",
 ]
 
 STEMS_SCHEMA: Final = "eps-locked/stems/1"
 TRAITS_SCHEMA: Final = "eps-locked/traits/1"
-WORD_LIST_SCHEMA: Final = "eps-locked/word-list/1"
 # Two wordings that share so many of their word triples ask nearly the same thing in the same words.
 NEAR_COPY: Final = 0.6
-_N_WORDS: Final = 3
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SOMETHING = re.compile(r"\S(?:.*\S)?", re.DOTALL)
-_QUOTES = str.maketrans({"‘": "'", "’": "'", "“": '"', "”": '"'})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,36 +109,6 @@ def read_traits(value: object, thing: str) -> tuple[Trait, ...]:
     _require_some(traits, f"{thing}.traits", "at least one trait")
     _require_distinct((trait.name for trait in traits), f"{thing}.traits", "names")
     return traits
-
-
-def read_word_list(value: object, thing: str) -> tuple[str, ...]:
-    """The phrases of one file, as written. Raises MalformedInputError for one that is given twice
-    in another spelling, or that has no letter or digit to be found by."""
-    with Fields(value, thing) as fields:
-        _read_head(fields, WORD_LIST_SCHEMA)
-        words = fields.texts("words", shape=_SOMETHING)
-    _require_some(words, f"{thing}.words", "at least one phrase")
-    for number, word in enumerate(words):
-        if not normalise(word):
-            raise MalformedInputError(
-                f"{thing}.words[{number}]", expected="a phrase of words", found=repr(word)
-            )
-    _require_distinct((_plain(word) for word in words), f"{thing}.words", "phrases")
-    return words
-
-
-def mentions(text: str, words: Sequence[str]) -> int:
-    """How often any of the phrases stands in ``text``, in whole words.
-
-    Case, kind of quotes and amount of space do not matter. Where two phrases overlap, the one that
-    begins first counts, of two that begin together the longer, and what it covers counts once.
-    """
-    return sum(1 for _ in _pattern(tuple(words)).finditer(_plain(text)))
-
-
-def likeness(one: str, other: str) -> float:
-    """Jaccard index of the word triples of two texts, from 0 to 1; see NEAR_COPY."""
-    return _jaccard(_pieces(one), _pieces(other))
 
 
 def _read_head(fields: Fields, schema: str) -> None:
@@ -229,12 +192,12 @@ def _require_same_number(stems: Sequence[Stem], thing: str) -> None:
 
 def _require_no_near_copies(stems: Sequence[Stem], thing: str) -> None:
     texts = [
-        (f"{stem.id}/{k}", text, _pieces(text))
+        (f"{stem.id}/{k}", text, pieces_of(text))
         for stem in stems
         for k, text in enumerate(stem.rewordings)
     ]
     for (name, text, pieces), (later, other, others) in combinations(texts, 2):
-        shared = _jaccard(pieces, others)
+        shared = jaccard(pieces, others)
         if shared >= NEAR_COPY:
             same = normalise(text) == normalise(other)
             raise MalformedInputError(
@@ -244,32 +207,3 @@ def _require_no_near_copies(stems: Sequence[Stem], thing: str) -> None:
                 found=f"{shared:.2f}",
                 next_step="reword one of the two",
             )
-
-
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    return len(one & other) / len(one | other)
-
-
-def _pieces(text: str) -> frozenset[str]:
-    """Word triples of the normalised text; one piece where there are fewer words."""
-    words = normalise(text).split()
-    return frozenset(_windows(words)) or frozenset({" ".join(words)})
-
-
-def _windows(words: Sequence[str]) -> Iterator[str]:
-    for start in range(len(words) - _N_WORDS + 1):
-        yield " ".join(words[start : start + _N_WORDS])
-
-
-def _plain(text: str) -> str:
-    folded = unicodedata.normalize("NFKC", text).translate(_QUOTES).casefold()
-    return " ".join(folded.split())
-
-
-@lru_cache(maxsize=8)
-def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
-    """Any of the phrases, the longer first. Cached: one list meets thousands of replies."""
-    phrases = sorted({_plain(word) for word in words}, key=lambda one: (-len(one), one))
-    if not phrases:
-        return re.compile(r"(?!)")
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, phrases))})(?!\w)")

@@ -19,6 +19,7 @@ from eps_locked.lock.workspace import FrozenManifest
 from eps_locked.studies.common.calibrate import rederived_calibration
 from eps_locked.studies.common.judging import judge_differences, read_rubric, verdict_differences
 from eps_locked.studies.common.rederiver import Derived, Outputs, Rederiver, same_files
+from eps_locked.studies.common.words import mentions
 from eps_locked.studies.drift.derive import (
     AskDesign,
     FrozenBattery,
@@ -28,7 +29,6 @@ from eps_locked.studies.drift.derive import (
     ask_status,
     rating_outcome,
 )
-from eps_locked.studies.drift.material import mentions
 from eps_locked.studies.drift.plan import DriftPlan
 from eps_locked.studies.drift.power import power_files
 from eps_locked.studies.drift.readouts import (

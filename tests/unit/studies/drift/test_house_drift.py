@@ -26,14 +26,8 @@ from eps_locked.studies.common.material import (
     read_written_rows,
     refuse_overlap,
 )
-from eps_locked.studies.drift.material import (
-    StemFile,
-    Trait,
-    mentions,
-    read_stems,
-    read_traits,
-    read_word_list,
-)
+from eps_locked.studies.common.words import mentions, read_word_list
+from eps_locked.studies.drift.material import StemFile, Trait, read_stems, read_traits
 
 HOUSE = Path(__file__).resolve().parents[4] / "plans" / "house"
 DRIFT = HOUSE / "drift"

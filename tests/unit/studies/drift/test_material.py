@@ -7,14 +7,9 @@ from typing import Any
 import pytest
 
 from eps_locked.errors import MalformedInputError
-from eps_locked.studies.drift.material import (
-    NEAR_COPY,
-    likeness,
-    mentions,
-    read_stems,
-    read_traits,
-    read_word_list,
-)
+from eps_locked.studies.common.likeness import likeness
+from eps_locked.studies.common.words import mentions, read_word_list
+from eps_locked.studies.drift.material import NEAR_COPY, read_stems, read_traits
 
 RIGHTS = {"title": "Made up", "provenance": "Written for these tests.", "licence": "CC0-1.0"}
 LIGHT = ("May the lamp stay on all night?", "Would you leave a light burning until morning?")
