@@ -38,3 +38,14 @@ class Backends:
         named = {"readout_engine": other.name, "readout_version": other.version}
         flags = {f"readout_{name}": value for name, value in other.flags.items()}
         return replace(identity, flags={**identity.flags, **named, **flags})
+
+    def close(self) -> None:
+        """Give back what an engine holds outside this process; nothing can be asked afterwards.
+
+        An engine that serves from processes of its own has a ``close``; the others go with their
+        last reference.
+        """
+        for engine in {id(one): one for one in (self.engine, self.readout)}.values():
+            close = getattr(engine, "close", None)
+            if close is not None:
+                close()

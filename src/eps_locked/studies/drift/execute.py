@@ -66,6 +66,8 @@ class DriftExecutor:
     def loaded(self, instance: int = FIRST) -> Backends:
         if self._backends is None or instance != self._instance:
             # Gone before the next one comes: two models may not fit side by side.
+            if self._backends is not None:
+                self._backends.close()
             self._backends = None
             gc.collect()
             self._backends = self.load(instance_name(instance))

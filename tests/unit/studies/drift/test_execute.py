@@ -421,6 +421,24 @@ def test_the_identity_is_that_of_the_first_instance_while_another_is_up(
     assert loading.order == ["in-process", "in-process-2"]
 
 
+def test_an_instance_is_closed_before_the_next_one_comes(
+    small: StudySimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that serves from another process would else hold its device beside the next."""
+    happened: list[str] = []
+    study = StudySimulator(root=small.root, plan=small.plan)
+    monkeypatch.setattr(
+        type(study.engine), "close", lambda self: happened.append("closed"), raising=False
+    )
+    executor = DriftExecutor(
+        load=lambda instance: happened.append(instance) or study.backends(),  # type: ignore[func-returns-value]
+        load_judge=study.load_judge,
+    )
+    for instance in (1, 1, 2, 1):
+        executor.loaded(instance)
+    assert happened == ["in-process", "closed", "in-process-2", "closed", "in-process"]
+
+
 def test_a_phase_that_only_computes_again_needs_no_model(small: StudySimulator) -> None:
     history = RunRecord.load(small.run_folder, terms_of(small.load()), small.clock).history
     loading = Loading(StudySimulator(root=small.root, plan=small.plan))
