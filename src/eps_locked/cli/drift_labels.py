@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import numpy as np
@@ -23,14 +25,23 @@ from eps_locked.studies.drift.human_labels import (
 from eps_locked.studies.drift.plan import DriftPlan
 from eps_locked.studies.drift.records import AskRecord
 
-_seed_option = click.option("--seed", type=click.IntRange(min=0), required=True)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _seed_option(purpose: str) -> Callable[[F], F]:
+    return click.option("--seed", type=click.IntRange(min=0), required=True, help=purpose)
 
 
 @click.command("label-sheet")
 @click.argument("name")
 @click.option("--n", type=click.IntRange(min=1), required=True, help="How many of each battery.")
-@_seed_option
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
+@_seed_option("Which replies: drawn by it.")
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="The sheet, a CSV file that must not exist.",
+)
 @root_option
 def label_sheet_command(name: str, n: int, seed: int, out: Path, root: Path) -> None:
     """Write a CSV sheet of NAME's replies for people to label; it does not tell the arms.
@@ -47,7 +58,7 @@ def label_sheet_command(name: str, n: int, seed: int, out: Path, root: Path) -> 
 @click.command("labels")
 @click.argument("name")
 @click.argument("sheet", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@_seed_option
+@_seed_option("Of the intervals' resamples.")
 @root_option
 @json_option
 def labels_command(name: str, sheet: Path, seed: int, root: Path, as_json: bool) -> None:
