@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, Final, cast
 
 from eps_locked.domain.fields import Fields
@@ -26,7 +25,7 @@ from eps_locked.studies.battery.tools import (
     read_calls,
     read_expected_call,
 )
-from eps_locked.studies.common.likeness import jaccard, pieces_of
+from eps_locked.studies.common.likeness import require_apart
 from eps_locked.studies.common.material import normalise
 
 __all__ = [
@@ -410,17 +409,7 @@ def _asked(case: ToolCase) -> str:
 def _require_apart(texts: Sequence[tuple[str, str]], thing: str) -> None:
     _require_some(texts, thing)
     _require_distinct((id_ for id_, _ in texts), thing)
-    pieces = [(id_, text, pieces_of(text)) for id_, text in texts]
-    for (name, text, one), (later, other, two) in combinations(pieces, 2):
-        shared = jaccard(one, two)
-        if shared >= NEAR_COPY:
-            raise MalformedInputError(
-                f"{thing}: {later} {other!r}",
-                problem=f"is a near-copy of {name} {text!r}",
-                expected=f"less than {NEAR_COPY:g} of their word triples in common",
-                found=f"{shared:.2f}",
-                next_step="reword or remove one of the two",
-            )
+    require_apart(texts, NEAR_COPY, thing)
 
 
 def _require_some(found: Sequence[object], path: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
 from typing import Final
 
+from eps_locked.errors import MalformedInputError
 from eps_locked.studies.common.material import normalise
 
-__all__ = ["jaccard", "likeness", "pieces_of"]
+__all__ = ["jaccard", "likeness", "pieces_of", "require_apart"]
 
 _N_WORDS: Final = 3
 
@@ -15,6 +17,25 @@ _N_WORDS: Final = 3
 def likeness(one: str, other: str) -> float:
     """Jaccard index of the word triples of two texts, from 0 to 1."""
     return jaccard(pieces_of(one), pieces_of(other))
+
+
+def require_apart(texts: Iterable[tuple[str, str]], limit: float, thing: str) -> None:
+    """Require that no two (name, text) share ``limit`` of their word triples or more.
+
+    Raises MalformedInputError naming both texts.
+    """
+    pieces = [(name, text, pieces_of(text)) for name, text in texts]
+    for (name, text, one), (later, other, two) in combinations(pieces, 2):
+        shared = jaccard(one, two)
+        if shared >= limit:
+            same = normalise(text) == normalise(other)
+            raise MalformedInputError(
+                f"{thing}: {later} {other!r}",
+                problem=f"is {'the same as' if same else 'a near-copy of'} {name} {text!r}",
+                expected=f"less than {limit:g} of their word triples in common",
+                found=f"{shared:.2f}",
+                next_step="reword or remove one of the two",
+            )
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:

@@ -9,12 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final
 
 from eps_locked.domain.fields import Fields
 from eps_locked.errors import MalformedInputError
-from eps_locked.studies.common.likeness import jaccard, pieces_of
+from eps_locked.studies.common.likeness import require_apart
 from eps_locked.studies.common.material import normalise
 
 __all__ = [
@@ -93,7 +92,10 @@ def read_stems(value: object, thing: str) -> StemFile:
     _require_some(found.stems, f"{thing}.stems", "at least one stem")
     _require_distinct((stem.id for stem in found.stems), f"{thing}.stems", "ids")
     _require_same_number(found.stems, thing)
-    _require_no_near_copies(found.stems, thing)
+    wordings = (
+        (f"{stem.id}/{k}", text) for stem in found.stems for k, text in enumerate(stem.rewordings)
+    )
+    require_apart(wordings, NEAR_COPY, thing)
     return found
 
 
@@ -187,23 +189,4 @@ def _require_same_number(stems: Sequence[Stem], thing: str) -> None:
                 expected=f"{expected} rewordings, as the other stems have",
                 found=len(stem.rewordings),
                 next_step="give every stem as many wordings as the next",
-            )
-
-
-def _require_no_near_copies(stems: Sequence[Stem], thing: str) -> None:
-    texts = [
-        (f"{stem.id}/{k}", text, pieces_of(text))
-        for stem in stems
-        for k, text in enumerate(stem.rewordings)
-    ]
-    for (name, text, pieces), (later, other, others) in combinations(texts, 2):
-        shared = jaccard(pieces, others)
-        if shared >= NEAR_COPY:
-            same = normalise(text) == normalise(other)
-            raise MalformedInputError(
-                f"{thing}: {later} {other!r}",
-                problem=f"is {'the same as' if same else 'a near-copy of'} {name} {text!r}",
-                expected=f"less than {NEAR_COPY:g} of their word triples in common",
-                found=f"{shared:.2f}",
-                next_step="reword one of the two",
             )

@@ -175,7 +175,7 @@ def test_an_id_given_twice_and_a_near_copy_are_refused(
     with pytest.raises(MalformedInputError, match="twice"):
         read(twice, "file")
     twice[rows][-1]["id"] = "another"
-    with pytest.raises(MalformedInputError, match="near-copy"):
+    with pytest.raises(MalformedInputError, match="is the same as"):
         read(twice, "file")
 
 
