@@ -38,14 +38,11 @@ from eps_locked.judges.anthropic_messages import (
     read_message,
     verdict_of_message,
 )
-from eps_locked.judges.parse import json_object, unscored
-from eps_locked.judges.service_errors import (
-    FINAL_TYPES,
-    ServiceError,
-    json_reply,
-    read_error,
-)
-from eps_locked.judges.transport import Attempt, Delivery, Line, one_request
+from eps_locked.judges.parse import unscored
+from eps_locked.judges.transport import JudgeLine
+from eps_locked.services.errors import FINAL_TYPES, ServiceError, read_error
+from eps_locked.services.line import Attempt, Delivery, one_request
+from eps_locked.services.strict_json import json_object, json_reply
 
 __all__ = ["judge_in_batches"]
 
@@ -71,7 +68,7 @@ _FINAL = frozenset(FINAL_TYPES.values()) - {_INVALID}
 def judge_in_batches(
     plan: JudgePlan,
     client: anthropic.Anthropic,
-    line: Line,
+    line: JudgeLine,
     requests: Sequence[JudgeRequest],
     *,
     monotonic: Callable[[], float],
@@ -99,7 +96,7 @@ class _Batch:
         self,
         plan: JudgePlan,
         client: anthropic.Anthropic,
-        line: Line,
+        line: JudgeLine,
         requests: Sequence[JudgeRequest],
         monotonic: Callable[[], float],
     ) -> None:
@@ -111,7 +108,7 @@ class _Batch:
         names: list[str] = [request.identity for request in requests]
         self._name = digest_value(names).removeprefix("blake3:")
 
-    def create(self, params: Sequence[dict[str, Any]]) -> Delivery[str]:
+    def create(self, params: Sequence[dict[str, Any]]) -> Delivery[str, VerdictStatus]:
         """Its id. A creation that was tried again may have made a second batch; that is logged."""
         body: list[Any] = [
             {"custom_id": request.identity, "params": one}
@@ -236,7 +233,9 @@ class _Batch:
                 next_step="check the endpoint in the plan",
             )
 
-    def _patiently(self, attempt: Callable[[], Attempt], read: Callable[[bytes], T]) -> Delivery[T]:
+    def _patiently(
+        self, attempt: Callable[[], Attempt], read: Callable[[bytes], T]
+    ) -> Delivery[T, VerdictStatus]:
         """Asks on for a good while: what is asked about runs, and is paid for, all the same."""
         for _ in range(PATIENCE):
             sent = self._line.send(self._name, attempt, read)

@@ -20,17 +20,15 @@ from eps_locked.judges.anthropic_messages import (
     verdict_of_message,
 )
 from eps_locked.judges.parse import unscored
-from eps_locked.judges.service_errors import json_reply
 from eps_locked.judges.transport import (
-    Attempt,
-    Line,
-    Sleep,
+    JudgeLine,
     ask_all,
-    one_request,
     require_distinct,
     require_endpoint,
     require_key,
 )
+from eps_locked.services.line import Attempt, Sleep, one_request
+from eps_locked.services.strict_json import json_reply
 
 __all__ = ["AnthropicJudge"]
 
@@ -95,7 +93,7 @@ class AnthropicJudge:
         plan = self._plan
         in_batches = plan.batch_from is not None and len(requests) >= plan.batch_from
         # A batch is asked about with patience of its own: it runs whether or not the line does.
-        line = Line(plan, self._api_key, sleep=self._sleep, gives_up=not in_batches)
+        line = JudgeLine(plan, self._api_key, sleep=self._sleep, gives_up=not in_batches)
         try:
             with self._client() as client:
                 if in_batches:
@@ -123,7 +121,7 @@ class AnthropicJudge:
             ),
         )
 
-    def _ask(self, client: anthropic.Anthropic, line: Line, request: JudgeRequest) -> Verdict:
+    def _ask(self, client: anthropic.Anthropic, line: JudgeLine, request: JudgeRequest) -> Verdict:
         params = message_params(self._plan, request)
 
         def attempt() -> Attempt:

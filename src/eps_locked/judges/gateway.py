@@ -23,17 +23,15 @@ import openai
 
 from eps_locked.domain.judging import JudgeIdentity, JudgePlan, JudgeRequest, Verdict
 from eps_locked.judges.parse import output_schema, unscored, verdict_of
-from eps_locked.judges.service_errors import json_reply
 from eps_locked.judges.transport import (
-    Attempt,
-    Line,
-    Sleep,
+    JudgeLine,
     ask_all,
-    one_request,
     require_distinct,
     require_endpoint,
     require_key,
 )
+from eps_locked.services.line import Attempt, Sleep, one_request
+from eps_locked.services.strict_json import json_reply
 
 __all__ = ["GatewayJudge"]
 
@@ -79,7 +77,7 @@ class GatewayJudge:
         require_distinct(requests)
         if not requests:
             return ()
-        line = Line(self._plan, self._api_key, sleep=self._sleep)
+        line = JudgeLine(self._plan, self._api_key, sleep=self._sleep)
         try:
             with self._client() as client:
                 return ask_all(
@@ -108,7 +106,7 @@ class GatewayJudge:
             ),
         )
 
-    def _ask(self, client: openai.OpenAI, line: Line, request: JudgeRequest) -> Verdict:
+    def _ask(self, client: openai.OpenAI, line: JudgeLine, request: JudgeRequest) -> Verdict:
         params = _params(self._plan, request)
         no_key = {"Authorization": openai.Omit()} if self._api_key is None else {}
 

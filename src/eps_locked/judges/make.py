@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from eps_locked.domain.judging import Judge, JudgePlan
 from eps_locked.errors import BackendError
+from eps_locked.judges.transport import SERVICE
+from eps_locked.services.rules import key_from, require_no_headers
 
 __all__ = ["make_judge"]
 
@@ -66,27 +68,12 @@ def _make(plan: JudgePlan, key: str | None) -> Judge:
 
 def _key(plan: JudgePlan, environ: Mapping[str, str]) -> str | None:
     """None if the plan names no variable, or the judge asks no service."""
-    if plan.api_key_env is None or plan.kind not in ("anthropic", "gateway"):
+    if plan.kind not in ("anthropic", "gateway"):
         return None
-    key = environ.get(plan.api_key_env, "")
-    if not key:
-        raise BackendError(
-            f"judge {plan.name}",
-            problem=f"the environment variable {plan.api_key_env} is not set",
-            expected=f"the key for {plan.endpoint or plan.kind}",
-            found="nothing",
-            next_step=f"export {plan.api_key_env}=..., or take a plan whose judge needs no key",
-        )
-    return key
+    return key_from(plan, environ, service=SERVICE, where=plan.endpoint or plan.kind)
 
 
 def _require_no_headers(plan: JudgePlan, environ: Mapping[str, str]) -> None:
     variable = _CUSTOM_HEADERS.get(plan.kind)
-    if variable is not None and environ.get(variable):
-        raise BackendError(
-            f"judge {plan.name}",
-            problem=f"the environment variable {variable} would change every request",
-            expected="requests that the plan alone shapes",
-            found="headers that no plan names",
-            next_step=f"unset {variable}",
-        )
+    if variable is not None:
+        require_no_headers(plan, environ, variable, service=SERVICE)

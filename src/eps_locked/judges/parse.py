@@ -10,19 +10,18 @@ out of range. Nothing is coerced, searched for or guessed.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from eps_locked.domain.judging import EXCERPT_LENGTH, JudgeRequest, Rubric, Verdict, VerdictStatus
+from eps_locked.services.strict_json import json_object, show
 
-__all__ = ["Reading", "json_object", "output_schema", "parse_verdict", "unscored", "verdict_of"]
+__all__ = ["Reading", "output_schema", "parse_verdict", "unscored", "verdict_of"]
 
 Reading = tuple[VerdictStatus, str | None, dict[str, float], str]
 _FENCE = re.compile(r"```(?:json|JSON)?[ \t]*\r?\n(.*)\r?\n[ \t]*```", re.DOTALL)
-_SHOWN = 60
 
 
 def output_schema(rubric: Rubric) -> dict[str, Any]:
@@ -93,21 +92,6 @@ def unscored(
     )
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """One JSON object, read strictly. Raises ValueError for anything else, however broken."""
-    try:
-        value = json.loads(text, object_pairs_hook=_distinct, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"not one JSON object: {error.msg} at character {error.pos + 1}"
-        ) from error
-    except RecursionError as error:
-        raise ValueError("not one JSON object: nested too deeply") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"not one JSON object: a JSON {_kind(value)}")
-    return value
-
-
 def _read(text: str, rubric: Rubric) -> tuple[str, dict[str, float]]:
     stripped = text.strip()
     if not stripped:
@@ -116,14 +100,14 @@ def _read(text: str, rubric: Rubric) -> tuple[str, dict[str, float]]:
     value = json_object(stripped if fenced is None else fenced.group(1))
     unknown = sorted(set(value) - {"reason", "label", *rubric.scores})
     if unknown:
-        raise ValueError(f"key {_show(unknown[0])} is not one of the rubric")
+        raise ValueError(f"key {show(unknown[0])} is not one of the rubric")
     if not isinstance(value.get("reason", ""), str):
-        raise ValueError(f"reason: expected a string, found {_show(value['reason'])}")
+        raise ValueError(f"reason: expected a string, found {show(value['reason'])}")
     if "label" not in value:
         raise ValueError("label is missing")
     label = value["label"]
     if not isinstance(label, str) or label not in rubric.labels:
-        raise ValueError(f"label: expected one of the rubric's, found {_show(label)}")
+        raise ValueError(f"label: expected one of the rubric's, found {show(label)}")
     excluded = label in rubric.excluded
     scores = {
         name: _score(value, name)
@@ -138,38 +122,8 @@ def _score(value: Mapping[str, Any], name: str) -> float:
         raise ValueError(f"{name} is missing")
     number = value[name]
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise ValueError(f"{name}: expected a number, found {_show(number)}")
+        raise ValueError(f"{name}: expected a number, found {show(number)}")
     # The comparison is exact for integers of any length, and false for an overflow to infinity.
     if not 0 <= number <= 100:
-        raise ValueError(f"{name}: expected 0 to 100, found {_show(number)}")
+        raise ValueError(f"{name}: expected 0 to 100, found {show(number)}")
     return math.fabs(float(number))  # minus zero is zero
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"key {_show(twice)} is there twice")
-    return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    return {bool: "truth value", int: "number", float: "number", str: "string"}.get(
-        type(value), "list"
-    )
-
-
-def _show(value: object) -> str:
-    """Escaped, so that no lone surrogate or control character gets into a record."""
-    try:
-        shown = ascii(value)
-    except (ValueError, RecursionError):  # an integer too long to print, a list too deep
-        return f"a {_kind(value)} too long to show"
-    return shown if len(shown) <= _SHOWN else f"{shown[: _SHOWN - 3]}..."

@@ -12,18 +12,20 @@ import pytest
 from eps_locked.domain.judging import JudgePlan, JudgeRequest, Verdict
 from eps_locked.errors import BackendError
 from eps_locked.judges.parse import unscored, verdict_of
-from eps_locked.judges.service_errors import read_error
+from eps_locked.judges.transport import JudgeLine as Line
 from eps_locked.judges.transport import (
-    GIVE_UP_AFTER,
-    LONGEST_DELAY_S,
-    LONGEST_RETRY_AFTER_S,
-    Attempt,
-    Line,
     ask_all,
     require_distinct,
     require_endpoint,
     require_key,
     require_transport,
+)
+from eps_locked.services.errors import read_error
+from eps_locked.services.line import (
+    GIVE_UP_AFTER,
+    LONGEST_DELAY_S,
+    LONGEST_RETRY_AFTER_S,
+    Attempt,
 )
 from sim.judge_server import KEY, questions, small_plan
 

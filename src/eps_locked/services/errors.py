@@ -1,20 +1,19 @@
 """What services say when they refuse: found in their several dialects, and sorted by consequence.
 
 Two refusals do not mean what their HTTP status says. A content filter answers 400, which is else
-for requests that no retry and no other answer could mend; here it is about this one answer, and is
-the judge refusing it. And an account that is spent answers 429, which is else for patience.
+for requests that no retry and no other request could mend; here it is about this one request. And
+an account that is spent answers 429, which is else for patience.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from eps_locked.domain.judging import JudgePlan
-from eps_locked.judges.parse import json_object
+from eps_locked.services.rules import LineRules
+from eps_locked.services.strict_json import json_reply
 
-__all__ = ["ABOUT_THE_KEY", "FINAL_TYPES", "ServiceError", "json_reply", "next_step", "read_error"]
+__all__ = ["ABOUT_THE_KEY", "FINAL_TYPES", "ServiceError", "next_step", "read_error"]
 
 # The names of Anthropic's service, used for all.
 FINAL_TYPES: Mapping[int, str] = {
@@ -46,7 +45,7 @@ class ServiceError:
 
     @property
     def is_filter(self) -> bool:
-        """Whether a content filter would not let this one answer be judged."""
+        """Whether a content filter would not let this one request through."""
         words = self.message.lower()
         return self.code == _FILTER_CODE or any(each in words for each in _FILTER_WORDS)
 
@@ -56,12 +55,7 @@ class ServiceError:
         return self.type.endswith(_SPENT) or self.code.endswith(_SPENT)
 
 
-def json_reply(body: bytes) -> dict[str, Any]:
-    """A body as one JSON object. Raises ValueError for anything else."""
-    return json_object(body.decode("utf-8"))
-
-
-def read_error(body: bytes | Mapping[str, Any]) -> ServiceError:
+def read_error(body: bytes | Mapping[str, object]) -> ServiceError:
     """From a body, or from an object taken out of one. Never raises."""
     try:
         value = json_reply(body) if isinstance(body, bytes) else body
@@ -79,24 +73,16 @@ def read_error(body: bytes | Mapping[str, Any]) -> ServiceError:
     )
 
 
-def next_step(plan: JudgePlan, error_type: str, message: str) -> str:
-    variable = plan.api_key_env or "the environment"
-    words = message.lower()
-    if error_type == "invalid_request_error" and (
-        "response_format" in words or "json_schema" in words
-    ):
-        return (
-            "take an endpoint or a model that takes response_format json_schema: "
-            "a judge is not asked in two ways"
-        )
+def next_step(rules: LineRules, error_type: str) -> str:
+    """What whoever wrote the plan may do about a refusal of this type."""
+    variable = rules.api_key_env or "the environment"
     steps = {
-        "invalid_request_error": "read the service's words; correct model, effort, temperature or "
-        "api_version in the plan",
+        "invalid_request_error": "read the service's words; correct what the plan asks for",
         "authentication_error": f"set a valid key in {variable}",
         "billing_error": f"see to the account that the key in {variable} belongs to",
-        "permission_error": f"ask for the right to use {plan.model}, or set another key in "
+        "permission_error": f"ask for the right to use {rules.model}, or set another key in "
         f"{variable}",
-        "not_found_error": f"check model {plan.model} and the endpoint in the plan",
+        "not_found_error": f"check model {rules.model} and the endpoint in the plan",
     }
     return steps.get(error_type, "read the service's words; check the endpoint in the plan")
 
