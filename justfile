@@ -13,6 +13,16 @@ default:
 demo *ARGS:
     @eps-locked demo "$@"
 
+# Play study vea: four reward heads of known truth on the embedded model.
+[no-exit-message]
+demo-vea *ARGS:
+    @eps-locked demo vea "$@"
+
+# Play study battery: two adapters against their base, through a server of our own.
+[no-exit-message]
+demo-battery *ARGS:
+    @eps-locked demo battery "$@"
+
 # List every problem of plans/NAME.yaml, and what it would cost.
 [no-exit-message]
 plan-check NAME *ARGS:
@@ -133,7 +143,7 @@ pins:
         rm "$list.new"
     }
     pin light
-    pin demo --extra hf
+    pin demo --extra hf --extra serve
     pin dev --extra dev
     # Of the CPU build's own needs, what it runs without is left out; for the rest it asks for
     # torch by its local version, so this list can be made only where that wheel can be found.

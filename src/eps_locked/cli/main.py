@@ -48,7 +48,17 @@ _COMMANDS = {
     "bundle": ("eps_locked.cli.bundle", "bundle_command", "Write a folder to hand over."),
     "publish": ("eps_locked.cli.publish", "publish_command", "Write what a hub upload holds."),
     "audit": ("eps_locked.cli.bundle", "audit_command", "Verify a bundle offline."),
+    "serve": (
+        "eps_locked.cli.serve",
+        "serve_command",
+        "Serve a plan's model and adapters on loopback.",
+    ),
     "show": ("eps_locked.cli.show", "show", "Show a manifest, a context, a step or the ledger."),
+    "battery": (
+        "eps_locked.cli.battery",
+        "battery",
+        "Each model against its base, and all models in one table.",
+    ),
     "demo": ("eps_locked.cli.demo", "demo_command", "Play a whole study on the embedded model."),
 }
 

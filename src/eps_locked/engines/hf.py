@@ -169,6 +169,22 @@ class HfEngine:
         bfloat16 drafts are ignored: its rounding decides too many close calls. Raises BackendError
         naming the first prompt that is empty or does not fit the model with its answer.
         """
+        return self._generate(prompts, decoding, probe)
+
+    def stream(
+        self, prompt: Prompt, decoding: Decoding, on_token: Callable[[int], None]
+    ) -> Completion:
+        """What ``generate`` gives for this prompt alone; ``on_token`` is told its tokens as they
+        come. Whatever it raises ends the decoding and reaches the caller."""
+        return self._generate([prompt], decoding, None, on_token)[0]
+
+    def _generate(
+        self,
+        prompts: Sequence[Prompt],
+        decoding: Decoding,
+        probe: SlotProbe | None,
+        on_token: Callable[[int], None] | None = None,
+    ) -> tuple[Completion, ...]:
         _require_decoding(decoding)
         n_extra = decoding.max_new_tokens + (0 if probe is None else len(probe.marker_ids) - 1)
         for prompt in prompts:
@@ -187,6 +203,7 @@ class HfEngine:
                 probe,
                 stop_ids=stop_ids,
                 tie_margin=self._tie_margin,
+                on_token=on_token,
             )
 
         answers = self._in_batches([prompt.token_ids for prompt in prompts], n_extra, decode)

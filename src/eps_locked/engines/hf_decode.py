@@ -11,7 +11,7 @@ prefix cache, instead of nearly independent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -82,8 +82,10 @@ class _Batch:
         probe: SlotProbe | None,
         stop_ids: frozenset[int],
         tie_margin: float,
+        on_token: Callable[[int], None] | None,
     ) -> None:
         self.host = host
+        self.on_token = on_token
         self.decoding = decoding
         self.probe = probe
         self.stop_ids = stop_ids
@@ -141,6 +143,8 @@ class _Batch:
                 row.stop_reason = "stop"
                 return
             row.answer.append(choice)
+            if self.on_token is not None:
+                self.on_token(choice)
             if len(row.answer) == self.decoding.max_new_tokens:
                 row.stop_reason = "length"
             row.pending = [choice]
@@ -242,9 +246,13 @@ def decode_batch(
     *,
     stop_ids: frozenset[int],
     tie_margin: float,
+    on_token: Callable[[int], None] | None = None,
 ) -> list[Answer]:
-    """Decode prompts, bunch by bunch in order; each goes on after its prefix by a token or more."""
-    batch = _Batch(host, bunches, prompts, decoding, probe, stop_ids, tie_margin)
+    """Decode prompts, bunch by bunch in order; each goes on after its prefix by a token or more.
+
+    ``on_token`` is told every token as it is chosen, without the row: it is for a batch of one.
+    """
+    batch = _Batch(host, bunches, prompts, decoding, probe, stop_ids, tie_margin, on_token)
     batch.run()
     if probe is not None:
         batch.read_slots(probe)

@@ -8,7 +8,7 @@ says means nothing: its identity is never publishable.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from eps_locked.canonical import short
@@ -177,6 +177,15 @@ class ScriptedEngine:
         for prompt in prompts:
             self._require_fit(prompt.key, len(prompt.token_ids) + decoding.max_new_tokens)
         return tuple(self._complete(prompt, decoding, probe) for prompt in prompts)
+
+    def stream(
+        self, prompt: Prompt, decoding: Decoding, on_token: Callable[[int], None]
+    ) -> Completion:
+        """What ``generate`` gives for this prompt alone; ``on_token`` is told its tokens."""
+        completion = self.generate([prompt], decoding)[0]
+        for token_id in completion.token_ids:
+            on_token(token_id)
+        return completion
 
     def read_slots(
         self, requests: Sequence[SlotRequest], probe: SlotProbe

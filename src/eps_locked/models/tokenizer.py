@@ -9,7 +9,7 @@ system turn stays an empty system turn, and an absent one is left to the templat
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,23 @@ class HfChatTokenizer:
         """The text whose tokens ``render`` returns, for people to read."""
         return self._apply(messages, add_generation_prompt=True)
 
+    def closed_text(self, messages: Sequence[Message]) -> str:
+        """The chat's text with its last turn closed, as somebody who reads it sees it; no turn is
+        opened after it. Raises BackendError as ``render`` does."""
+        return self._apply(messages, add_generation_prompt=False)
+
+    def turns_text(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        settings: Mapping[str, Any],
+    ) -> str:
+        """What the template writes for turns as it takes them itself: calls and results of tools
+        included, the tools on offer, and ``settings`` that it may read (``enable_thinking``). The
+        opening of the assistant's next turn comes last. Raises BackendError as ``render`` does."""
+        return self._written(turns, True, tools=list(tools) or None, **settings)
+
     def encode(self, text: str) -> TokenIds:
         """Token ids of ``text`` alone; special tokens only where the text spells them out."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
@@ -93,17 +110,21 @@ class HfChatTokenizer:
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False))
 
     def _apply(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
+        turns = [{"role": message.role, "content": message.content} for message in messages]
+        return self._written(turns, add_generation_prompt, tools=None)
+
+    def _written(
+        self, turns: Sequence[Mapping[str, Any]], add_generation_prompt: bool, **settings: Any
+    ) -> str:
         import jinja2
 
-        turns = [{"role": message.role, "content": message.content} for message in messages]
         try:
             return str(
                 self._template.render(
                     messages=turns,
-                    tools=None,
                     documents=None,
                     add_generation_prompt=add_generation_prompt,
-                    **self._special,
+                    **{**self._special, **settings},
                 )
             )
         except jinja2.exceptions.TemplateError as error:
