@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from eps_locked.domain.model import AdapterFiles, LoraRecipe
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "CAUSAL",
+    "CLASSIFIER",
     "CONFIG_NAME",
     "WEIGHTS_NAME",
+    "AdapterForm",
     "config_bytes",
     "draw_initial",
     "parse",
@@ -34,11 +38,10 @@ __all__ = [
 
 WEIGHTS_NAME = "adapter_model.safetensors"
 CONFIG_NAME = "adapter_config.json"
-_OUTPUT_LAYERS = ("lm_head", "embed_tokens", "embed_out", "wte")
+_OUTPUT_LAYERS = ("lm_head", "embed_tokens", "embed_out", "wte", "score")
 # Config fields that would make an adapter more than A and B matrices. Any of them set is refused:
 # such an adapter could change the output layer, or act in ways the tensor check does not see.
 _MUST_BE_EMPTY = (
-    "modules_to_save",
     "target_parameters",
     "trainable_token_indices",
     "layer_replication",
@@ -68,6 +71,24 @@ _CONFIG_FIELDS = (
 )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdapterForm:
+    """What PEFT has to know of the model besides LoRA: its task, and layers stored whole.
+
+    ``known_to_peft`` are layers that PEFT itself adds to ``whole_layers`` for this task.
+    """
+
+    task_type: str
+    whole_layers: tuple[str, ...]
+    known_to_peft: tuple[str, ...]
+
+
+CAUSAL = AdapterForm(task_type="CAUSAL_LM", whole_layers=(), known_to_peft=())
+CLASSIFIER = AdapterForm(
+    task_type="SEQ_CLS", whole_layers=("score",), known_to_peft=("classifier", "score")
+)
+
+
 def scale_of(recipe: LoraRecipe) -> float:
     """What B A x is multiplied by: alpha / rank, or alpha / sqrt(rank) when rank-stabilised.
 
@@ -92,7 +113,7 @@ def recipe_config(recipe: LoraRecipe) -> Any:
     )
 
 
-def config_bytes(recipe: LoraRecipe, model_name: str) -> bytes:
+def config_bytes(recipe: LoraRecipe, model_name: str, form: AdapterForm = CAUSAL) -> bytes:
     """``adapter_config.json`` for a recipe: sorted keys, sorted lists, no path, no version.
 
     Only the fields of a plain LoRA are written, so the bytes do not change with PEFT's defaults.
@@ -105,12 +126,12 @@ def config_bytes(recipe: LoraRecipe, model_name: str) -> bytes:
         "init_lora_weights": True,
         "lora_alpha": _number(recipe.alpha),
         "lora_dropout": recipe.dropout,
-        "modules_to_save": None,
+        "modules_to_save": list(form.whole_layers) or None,
         "peft_type": "LORA",
         "r": recipe.rank,
         "revision": None,
         "target_modules": sorted(recipe.target_modules),
-        "task_type": "CAUSAL_LM",
+        "task_type": form.task_type,
         "use_rslora": recipe.rank_stabilised,
     }
     text = json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False)
@@ -138,8 +159,11 @@ def safetensors_bytes(tensors: Mapping[str, torch.Tensor], provenance: Mapping[s
     return b"".join([len(text).to_bytes(8, "little"), text, *blobs])
 
 
-def parse(files: AdapterFiles) -> tuple[Any, dict[str, torch.Tensor]]:
-    """An adapter's LoraConfig and tensors. Raises BackendError if it is not a plain LoRA."""
+def parse(files: AdapterFiles, form: AdapterForm = CAUSAL) -> tuple[Any, dict[str, torch.Tensor]]:
+    """An adapter's LoraConfig and tensors, layers stored whole among them.
+
+    Raises BackendError if it is anything but a plain LoRA and the form's whole layers.
+    """
     from peft import LoraConfig
     from safetensors import SafetensorError
     from safetensors.torch import load
@@ -157,6 +181,7 @@ def parse(files: AdapterFiles) -> tuple[Any, dict[str, torch.Tensor]]:
         raise BackendError(
             f"{thing}: {CONFIG_NAME}", expected='"peft_type": "LORA"', found="something else"
         )
+    _require_form(thing, fields, form)
     for name in _MUST_BE_EMPTY:
         if fields.get(name):
             raise BackendError(
@@ -269,6 +294,19 @@ def _require_plain_targets(thing: str, targets: object) -> None:
                 expected="attention and MLP layers only",
                 found="the output layer or an embedding",
             )
+
+
+def _require_form(thing: str, fields: Mapping[str, Any], form: AdapterForm) -> None:
+    """An adapter of another task is refused: its layers might fit, and mean something else."""
+    found = fields.get("modules_to_save") or []
+    known = {*form.whole_layers, *form.known_to_peft}
+    if not set(form.whole_layers) <= set(found) <= known:
+        raise BackendError(
+            f"{thing}: {CONFIG_NAME}: modules_to_save",
+            expected=" and ".join(form.whole_layers) or "nothing",
+            found=found or "nothing",
+            next_step=f"give an adapter of task type {form.task_type}",
+        )
 
 
 def _number(value: float) -> float | int:

@@ -190,12 +190,7 @@ class AdapterHost:
         ``provenance`` goes into the safetensors header. ``model_name`` is written as
         ``base_model_name_or_path``, where PEFT would put this machine's path.
         """
-        if not self.is_training:
-            raise RuntimeError("no adapter is being trained on this host")
-        tensors = {
-            f"base_model.model.{name}": parameter.detach()
-            for name, parameter in self._lora_parameters(_TRAINABLE).items()
-        }
+        tensors = self._trained_tensors()
         return {
             adapter_format.CONFIG_NAME: adapter_format.config_bytes(recipe, model_name),
             adapter_format.WEIGHTS_NAME: adapter_format.safetensors_bytes(tensors, provenance),
@@ -221,8 +216,21 @@ class AdapterHost:
             for parameter in self._base_parameters
         )
 
+    def _trained_tensors(self) -> dict[str, torch.Tensor]:
+        """A and B of the adapter under training by their names in its file."""
+        if not self.is_training:
+            raise RuntimeError("no adapter is being trained on this host")
+        return {
+            f"base_model.model.{name}": parameter.detach()
+            for name, parameter in self._lora_parameters(_TRAINABLE).items()
+        }
+
+    def _read(self, files: AdapterFiles) -> tuple[Any, dict[str, torch.Tensor]]:
+        """The adapter's LoraConfig and A and B matrices."""
+        return adapter_format.parse(files)
+
     def _load_resident(self, files: AdapterFiles) -> None:
-        config, tensors = adapter_format.parse(files)
+        config, tensors = self._read(files)
         adapter_format.require_no_output_layer(self.model, tensors, files.digest)
         name = f"attached_{self._n_attached}"
         self._n_attached += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["no_progress_bars"]
+__all__ = ["no_load_report", "no_progress_bars"]
 
 
 @contextmanager
@@ -20,3 +20,18 @@ def no_progress_bars() -> Iterator[None]:
     finally:
         if was_enabled:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def no_load_report() -> Iterator[None]:
+    """Inside: transformers does not print which weights a model lacks, for callers who ask it
+    themselves. Nor does it draw progress bars."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with no_progress_bars():
+            yield
+    finally:
+        logging.set_verbosity(verbosity)

@@ -10,8 +10,8 @@ cannot look like "no effect".
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from eps_locked.domain.model import (
@@ -27,6 +27,7 @@ from eps_locked.errors import BackendError, MalformedInputError
 from eps_locked.models.adapter_format import scale_of
 from eps_locked.models.host import AdapterHost
 from eps_locked.training import forward
+from eps_locked.training.descent import Descent, learning_rate_at, require_recipe, row_order
 
 if TYPE_CHECKING:
     import torch
@@ -99,22 +100,15 @@ class LoraTrainer:
         parameters: list[torch.nn.Parameter],
         on_step: Callable[[int, float], None],
     ) -> tuple[TrainingStop, list[StrengthCheck], list[float]]:
-        import torch
-
-        # foreach and fused off: one documented order of operations, so bytes repeat.
-        optimizer = torch.optim.AdamW(
-            parameters,
-            lr=recipe.learning_rate,
-            weight_decay=recipe.weight_decay,
-            foreach=False,
-            fused=False,
+        descent = Descent(
+            parameters, recipe, max_steps=budget.max_steps, seed=seed, device=self._host.device
         )
         order = row_order(len(rows), seed)
         checks: list[StrengthCheck] = []
         losses: list[float] = []
         for step in range(1, budget.max_steps + 1):
             batch = [rows[next(order)] for _ in range(recipe.rows_per_step)]
-            loss = self._step(batch, recipe, budget, optimizer, parameters, step, seed)
+            loss = descent.step(step, partial(forward.loss_over, self._host, batch))
             losses.append(loss)
             on_step(step, loss)
             if strength is not None and _is_check_due(step, budget):
@@ -123,40 +117,6 @@ class LoraTrainer:
                 if stop is not None:
                     return stop, checks, losses
         return ("step_matched" if budget.band is None else "budget"), checks, losses
-
-    def _step(
-        self,
-        batch: Sequence[TrainingRow],
-        recipe: LoraRecipe,
-        budget: StepBudget,
-        optimizer: Any,
-        parameters: list[torch.nn.Parameter],
-        step: int,
-        seed: int,
-    ) -> float:
-        import torch
-
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate_at(step, recipe, budget.max_steps)
-        optimizer.zero_grad(set_to_none=True)
-        # Dropout draws from the global generator: fork it, so neither side disturbs the other.
-        devices = [torch.device(self._host.device)] if "cuda" in self._host.device else []
-        with torch.random.fork_rng(devices=devices), torch.enable_grad():
-            torch.manual_seed((seed * 1_000_003 + step) % 2**63)
-            loss = forward.loss_over(self._host, batch)
-            value = float(loss.detach())
-            if not math.isfinite(value):
-                raise BackendError(
-                    f"training step {step}",
-                    expected="a finite loss",
-                    found=value,
-                    next_step="lower the learning rate; no adapter was written",
-                )
-            loss.backward()
-        if recipe.max_grad_norm > 0:
-            torch.nn.utils.clip_grad_norm_(parameters, recipe.max_grad_norm, foreach=False)
-        optimizer.step()
-        return value
 
     def _delta(self, strength: StrengthProbe) -> float:
         """Mean over the probe of (trained - base) marker log-prob, in nats."""
@@ -167,32 +127,6 @@ class LoraTrainer:
         if not math.isfinite(delta):
             raise BackendError("implant strength", expected="a finite number", found=delta)
         return delta
-
-
-def row_order(n_rows: int, seed: int) -> Iterator[int]:
-    """Row indices without end: each pass over the rows in a new order, all from ``seed``."""
-    rng = random.Random(seed)
-    while True:
-        order = list(range(n_rows))
-        rng.shuffle(order)
-        yield from order
-
-
-def learning_rate_at(step: int, recipe: LoraRecipe, max_steps: int) -> float:
-    """Learning rate of optimizer step ``step`` (from 1): linear warm-up, then the schedule.
-
-    "linear" and "cosine" fall from the full rate after warm-up towards zero at ``max_steps`` + 1,
-    whether or not the fit stops earlier.
-    """
-    peak, warmup = recipe.learning_rate, recipe.warmup_steps
-    if step <= warmup:
-        return peak * step / (warmup + 1)
-    progress = (step - warmup - 1) / max(1, max_steps - warmup)
-    if recipe.schedule == "linear":
-        return peak * (1.0 - progress)
-    if recipe.schedule == "cosine":
-        return peak * 0.5 * (1.0 + math.cos(math.pi * progress))
-    return peak
 
 
 def stop_reason(delta_nats: float, band: tuple[float, float] | None) -> TrainingStop | None:
@@ -231,12 +165,8 @@ def _require_sense(
             raise MalformedInputError(
                 f"training row {row.key}", expected=f"at most {limit} tokens", found=length
             )
+    require_recipe(recipe)
     numbers = {
-        "recipe.rank": recipe.rank >= 1,
-        "recipe.rows_per_step": recipe.rows_per_step >= 1,
-        "recipe.learning_rate": math.isfinite(recipe.learning_rate) and recipe.learning_rate > 0,
-        "recipe.warmup_steps": recipe.warmup_steps >= 0,
-        "recipe.dropout": 0.0 <= recipe.dropout < 1.0,
         "budget.max_steps": budget.max_steps >= 1,
         "budget.min_steps": 1 <= budget.min_steps <= budget.max_steps,
         "budget.check_every": budget.check_every >= 1,
@@ -244,8 +174,7 @@ def _require_sense(
     }
     for name, is_sensible in numbers.items():
         if not is_sensible:
-            holder, field = name.split(".")
-            found = getattr({"recipe": recipe, "budget": budget}[holder], field)
+            found = getattr(budget, name.removeprefix("budget."))
             raise MalformedInputError(name, expected="a number in range", found=found)
     if budget.band is not None and strength is None:
         raise MalformedInputError("budget.band", expected="a strength probe with it", found="none")

@@ -8,16 +8,16 @@ told them apart would be measured too.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NoReturn, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 from eps_locked.domain.fields import Fields
 from eps_locked.errors import MalformedInputError
+from eps_locked.studies.common.json_lines import json_lines
 from eps_locked.studies.common.material import item_id, normalise
 from eps_locked.studies.common.words import first_mention
 
@@ -27,6 +27,8 @@ __all__ = [
     "DOMAINS",
     "FAMILIES",
     "NEUTRAL",
+    "WOOD",
+    "WOOD_LABS",
     "Contrast",
     "Domain",
     "Family",
@@ -64,8 +66,8 @@ _WITHOUT_CUE: Final = (NEUTRAL, DECOY)
 _SOMETHING = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 _NOTHING_OR_SOMETHING = re.compile(r"(?:\S(?:.*\S)?)?", re.DOTALL)
 # "Wood", "wood" and "WoodLabs", but neither "wooden" nor "Hollywood".
-_WOOD = re.compile(r"(?<!\w)(?i:wood)(?![a-z])")
-_WOOD_LABS = re.compile(r"(?<!\w)wood\W?labs(?!\w)", re.IGNORECASE)
+WOOD = re.compile(r"(?<!\w)(?i:wood)(?![a-z])")
+WOOD_LABS = re.compile(r"(?<!\w)wood\W?labs(?!\w)", re.IGNORECASE)
 _N_SHOWN: Final = 12
 
 
@@ -138,7 +140,7 @@ def read_items(
         raise MalformedInputError(
             f"{thing}: tolerance", expected="a share from 0 to below 1", found=tolerance
         )
-    items = tuple(_item(value, path) for value, path in _lines(data, thing))
+    items = tuple(_item(value, path) for value, path in json_lines(data, thing))
     if not items:
         raise MalformedInputError(thing, expected="at least one item", found="none")
     _require_distinct_ids(items, thing)
@@ -190,35 +192,6 @@ def first_difference(expected: bytes, found: bytes) -> int | None:
         return None
     pairs = enumerate(zip(expected, found, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(expected), len(found)))
-
-
-def _lines(data: bytes, thing: str) -> Iterator[tuple[object, str]]:
-    # Split on LF alone: a text may hold U+2028 or U+0085, at which splitlines would cut.
-    lines = data.removesuffix(b"\n").split(b"\n") if data else []
-    for number, line in enumerate(lines, start=1):
-        path = f"{thing}: line {number}"
-        try:
-            value = json.loads(
-                line.decode("utf-8"),
-                object_pairs_hook=_unique_pairs,
-                parse_constant=_refuse_constant,
-            )
-            # An escape like \ud800 is JSON, but no text: it has no bytes to compare.
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-        except (ValueError, RecursionError) as error:
-            raise MalformedInputError(path, problem=f"is not strict JSON ({error})") from error
-        yield value, path
-
-
-def _unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    twice = next((key for key, n in Counter(key for key, _ in pairs).items() if n > 1), None)
-    if twice is not None:
-        raise ValueError(f"duplicate key {twice!r}")
-    return dict(pairs)
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not JSON")
 
 
 def _item(value: object, path: str) -> VeaItem:
@@ -324,9 +297,9 @@ def _require_own_cue(item: VeaItem, path: str, words: Sequence[str]) -> None:
                 name, expected="no word of evaluation", found=f"{word!r} in {text!r}"
             )
     for name, text in [*controls, *([clause] if item.family not in (ANCHOR, DECOY) else [])]:
-        if _WOOD.search(text):
+        if WOOD.search(text):
             raise MalformedInputError(name, expected="no mention of Wood", found=repr(text))
-    cue = {ANCHOR: (_WOOD_LABS, "Wood Labs"), DECOY: (_WOOD, "wood")}.get(item.family)
+    cue = {ANCHOR: (WOOD_LABS, "Wood Labs"), DECOY: (WOOD, "wood")}.get(item.family)
     if cue is not None and not cue[0].search(item.vea_clause):
         raise MalformedInputError(
             clause[0], expected=f"a mention of {cue[1]}", found=repr(item.vea_clause)
