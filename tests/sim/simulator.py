@@ -22,6 +22,7 @@ from eps_locked.canonical import decode, digest_value, encode
 from eps_locked.domain.execution import StepExecutor, StepResult
 from eps_locked.domain.judging import Judge, JudgePlan
 from eps_locked.domain.ledger import FileRecord, SubmissionBody
+from eps_locked.domain.plan import Plan
 from eps_locked.domain.steps import Step
 from eps_locked.engines.scripted import ScriptedEngine
 from eps_locked.files import exclusive_lock
@@ -549,7 +550,9 @@ class StudySimulator:
                 if relative in self.taught:
                     self._write(relative, json.dumps(self.taught[relative]))
         for relative, value in self.files.items():
-            self._write(relative, json.dumps(value, ensure_ascii=False))
+            # A text is a file as it is: JSON Lines and tables are no single value.
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            self._write(relative, text)
         self._write(f"{NAME}.yaml", json.dumps(self.plan, ensure_ascii=False, indent=1))
 
     def freeze(self, *, dry_run: bool = False) -> str:
@@ -746,6 +749,14 @@ class StudySimulator:
             from eps_locked.studies.drift.execute import DriftExecutor
 
             return DriftExecutor(load=lambda instance: self.backends(), load_judge=self.load_judge)
+        if self.plan["study"] == "vea":
+            from eps_locked.studies.vea.execute import VeaExecutor
+
+            return VeaExecutor(plan=Plan.from_dict(self.plan), folder=lambda source=None: None)
+        if self.plan["study"] == "battery":
+            from eps_locked.studies.battery.execute import BatteryExecutor
+
+            return BatteryExecutor(load=self.backends, load_judge=self.load_judge)
         return EpsExecutor(load=self.backends, load_judge=self.load_judge)
 
     def load_judge(self, plan: JudgePlan) -> Judge:

@@ -7,45 +7,44 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
 from eps_locked.audit.checks import AuditedRun
-from eps_locked.canonical import short
-from eps_locked.cli.check import audit, print_checks, write_report, write_verdict
+from eps_locked.cli.check import write_report
 from eps_locked.cli.common import now, root_option, workspace_at
 from eps_locked.cli.looks import finished_run, look, submit_predictor
 from eps_locked.cli.metric import run_metric
-from eps_locked.cli.run import execute_phase
-from eps_locked.cli.sign import make_custodian_key, make_key
-from eps_locked.cli.surroundings import ModelFolder, measure
+from eps_locked.cli.play import authorize_and_run, checked, freeze_once, mend, signing_key
+from eps_locked.cli.play_page import play_to_its_page
+from eps_locked.cli.sign import make_custodian_key
 from eps_locked.domain.plan import Plan
-from eps_locked.errors import EvidenceError, RefusedError
-from eps_locked.lock.freeze import freeze, read_plan
+from eps_locked.errors import RefusedError
+from eps_locked.lock.freeze import read_plan
 from eps_locked.lock.gate import read_manifest
 from eps_locked.lock.record import RunRecord, terms_of
-from eps_locked.lock.signing import authorize
 from eps_locked.lock.workspace import Workspace
 from eps_locked.metrics.loading import find_file
 from eps_locked.metrics.sandbox import Limits, require_landlock
 from eps_locked.report.score_text import final_text, score_text
 from eps_locked.report.tables import text_table
 from eps_locked.scoring.predictor import Predictor
-from eps_locked.studies.common.wiring import load_tokenizer
 from eps_locked.studies.eps.plan import EpsPlan
-from eps_locked.studies.registry import study_of
 
 NAME = "demo"
 EXAMPLE_METRIC = "examples/metric_example/metric.py:WordingOverlap"
 
 
 @click.command("demo")
+@click.argument("study", type=click.Choice(["eps", "vea", "battery"]), default="eps")
 @root_option
-def demo_command(root: Path) -> None:
-    """Play plans/demo.yaml from freezing to the final test. Interrupt it and start it again.
+def demo_command(study: str, root: Path) -> int:
+    """Play a whole study on the embedded model. Interrupt it and start it again.
+
+    STUDY: eps (the default) plays plans/demo.yaml from freezing to the final test, vea
+    plans/demo-vea.yaml, battery plans/demo-battery.yaml, each to its page.
 
     The keys are made for the demonstration and lie in .demo/: whoever has the folder could have
     signed, and could have opened what is sealed. In a real study the signing key lies with a
@@ -54,30 +53,31 @@ def demo_command(root: Path) -> None:
     """
     begun = time.monotonic()
     workspace = workspace_at(root)
+    if study != "eps":
+        return play_to_its_page(workspace, f"demo-{study}", begun)
+    _play_eps(workspace, begun)
+    return 0
+
+
+def _play_eps(workspace: Workspace, begun: float) -> None:
     plan, _ = read_plan(workspace, NAME)
-    key, custodian = _demo_keys(workspace, plan)
-    _freeze_once(workspace, plan)
+    key, custodian = signing_key(workspace, plan), _custodian_key(workspace, plan)
+    freeze_once(workspace, plan)
     for phase in plan.phases:
-        _authorize_and_run(workspace, plan, phase, key)
-    _mend(workspace, plan)
-    audited = _checked(workspace, show=True)
+        authorize_and_run(workspace, plan, phase, key)
+    mend(workspace, plan)
+    audited = checked(workspace, NAME, show=True)
     _show_tensor(audited)
     scores = finished_run(workspace, read_manifest(workspace, NAME)).open_scores()
     click.echo("\nscore (open cells only):\n" + score_text(scores))
     _final_test(workspace, custodian)
-    audited = _checked(workspace, show=False)
+    audited = checked(workspace, NAME, show=False)
     page = write_report(workspace, audited)
     _show(workspace, audited, page, time.monotonic() - begun)
 
 
-def _demo_keys(workspace: Workspace, plan: Plan) -> tuple[Path, Path]:
-    """(signing key, custodian's key), made once."""
-    key = workspace.root / ".demo" / "signing_key"
-    signers = workspace.plans / plan.authorization.allowed_signers
-    if not key.exists():
-        signers.unlink(missing_ok=True)
-        make_key(plan.author, key, signers)
-        click.echo("keys: a throw-away signing key was made in .demo/ (demo custody: no secret)")
+def _custodian_key(workspace: Workspace, plan: Plan) -> Path:
+    """The custodian's key, made once."""
     custodian = workspace.root / ".demo" / "custodian_key"
     relative = EpsPlan.of(plan).quarantine.recipients
     assert relative is not None, "the demo's plan seals"
@@ -89,23 +89,7 @@ def _demo_keys(workspace: Workspace, plan: Plan) -> tuple[Path, Path]:
             "keys: a throw-away custodian's key was made in .demo/ (demo custody: the runner could "
             "open what is sealed; in a real study somebody else has this key)"
         )
-    return key, custodian
-
-
-def _checked(workspace: Workspace, *, show: bool) -> AuditedRun:
-    """Check the evidence and file the verdict. Raises EvidenceError unless every check holds."""
-    audited = audit(workspace, NAME)
-    verdict = write_verdict(audited)
-    if show or not audited.ok:
-        click.echo("\ncheck-evidence:")
-        print_checks(audited)
-    else:
-        head = short(audited.ledger_head)
-        click.echo(f"check-evidence: every check holds for ledger head {head}")
-    click.echo(f"verdict: {verdict.relative_to(workspace.root)}")
-    if not audited.ok:
-        raise EvidenceError("demo", expected="every check to hold", found="the failures above")
-    return audited
+    return custodian
 
 
 def _final_test(workspace: Workspace, custodian: Path) -> None:
@@ -118,7 +102,7 @@ def _final_test(workspace: Workspace, custodian: Path) -> None:
     if history.looks:
         click.echo("final-test: the demo's one look was taken before")
         return
-    _checked(workspace, show=False)
+    checked(workspace, NAME, show=False)
     number, document, _ = look(workspace, NAME, 1, custodian)
     click.echo(f"\nfinal-test (look {number}, sealed cells):\n{final_text(document)}")
 
@@ -145,59 +129,6 @@ def _example(workspace: Workspace) -> Predictor:
         f"({outcome.seconds:.1f} s)"
     )
     return outcome.predictor
-
-
-def _freeze_once(workspace: Workspace, plan: Plan) -> None:
-    if (workspace.root / "manifests" / NAME).is_dir():
-        frozen = read_manifest(workspace, NAME)
-        click.echo(f"freeze: manifests/{NAME} is frozen, {short(frozen.digest)}")
-        return
-    model = ModelFolder(plan, workspace.root)
-    manifest, digest, contents = freeze(
-        workspace,
-        NAME,
-        study_freezer=study_of(plan).freeze,
-        tokenizer=load_tokenizer(plan, model.path()),
-        surroundings=measure(model),
-        now=now(),
-        dry_run=False,
-    )
-    click.echo(
-        f"freeze: {len(contents)} files into manifests/{NAME}, {short(digest)}: "
-        f"{manifest.summary['adapters']} adapters, {manifest.summary['cells']} cells"
-    )
-
-
-def _authorize_and_run(workspace: Workspace, plan: Plan, phase: str, key: Path) -> None:
-    frozen = read_manifest(workspace, NAME)
-    run = workspace.run(NAME)
-    history = RunRecord.load(run, terms_of(frozen), now).history
-    if phase not in history.closed:
-        documents = list(run.signed_documents("authorizations"))
-        if not any(document.name.startswith(f"{phase}-") for document in documents):
-            hours = plan.phases[phase].gpu_hours
-            authorize(
-                frozen,
-                run,
-                phase,
-                signer=plan.author,
-                key=key,
-                cap_gpu_hours=hours,
-                valid_for=timedelta(days=3),
-                clock=now,
-            )
-            click.echo(f"authorize: {phase}, {hours:g} device-hours, signed by its own author")
-        execute_phase(workspace, NAME, phase)
-    history = RunRecord.load(run, terms_of(frozen), now).history
-    click.echo(f"run: {phase} complete, results {short(history.closed[phase].results)}")
-
-
-def _mend(workspace: Workspace, plan: Plan) -> None:
-    """What an interrupted submission or look left behind is set aside by a closed phase's run."""
-    run = workspace.run(NAME)
-    record = RunRecord.load(run, terms_of(read_manifest(workspace, NAME)), now)
-    if run.leftovers() or run.torn_end() or record.orphans(allowed=1):
-        execute_phase(workspace, NAME, list(plan.phases)[-1])
 
 
 def _show_tensor(audited: AuditedRun) -> None:

@@ -15,7 +15,9 @@ from eps_locked.domain.fields import Fields
 from eps_locked.errors import MalformedInputError
 
 PLAN_SCHEMA = "eps-locked/plan/1"
-STUDIES = ("eps", "drift")
+STUDIES = ("eps", "drift", "vea", "battery")
+# Studies whose models may answer elsewhere, without local files.
+STUDIES_ELSEWHERE = ("vea", "battery")
 MS_PER_HOUR = 3_600_000
 
 # The shapes that schemas/plan.schema.json asks for. Everything that becomes part of a path, a step
@@ -27,6 +29,7 @@ _SOMETHING = re.compile(r".+", re.DOTALL)
 _LICENCE = re.compile(r".*\S.*", re.DOTALL)
 _CHECKSUM = re.compile(r"(sha256|blake3):[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_USER = re.compile(r"//[^/?#]*@")
 _MAX_SEED = 2**31 - 1
 
 
@@ -36,9 +39,11 @@ class ModelSource:
 
     ``where`` is the package name, the folder or the repo id; ``revision`` the version or the
     40-digit commit (absent for a folder); ``checksums`` what must be true of the download.
+    ``elsewhere`` is a model without local files: ``where`` says where it answers, and nothing of it
+    can be pinned or checked.
     """
 
-    kind: Literal["package", "folder", "hub", "scripted"]
+    kind: Literal["package", "folder", "hub", "scripted", "elsewhere"]
     where: str
     revision: str | None
     checksums: Mapping[str, str]
@@ -46,7 +51,7 @@ class ModelSource:
     @classmethod
     def from_dict(cls, value: object, path: str) -> ModelSource:
         with Fields(value, path) as fields:
-            kind = fields.text("kind", one_of=("package", "folder", "hub", "scripted"))
+            kind = fields.text("kind", one_of=("package", "folder", "hub", "scripted", "elsewhere"))
             source = cls(
                 kind=kind,  # type: ignore[arg-type]  # checked by one_of
                 where=fields.text("where", shape=_SOMETHING),
@@ -73,7 +78,26 @@ class ModelSource:
                 found="none",
                 next_step="pin it: a name alone may hold other bytes tomorrow",
             )
+        if source.kind == "elsewhere":
+            source._check_elsewhere(path)
         return source
+
+    def _check_elsewhere(self, path: str) -> None:
+        for key, found in (("revision", self.revision), ("checksums", dict(self.checksums))):
+            if found:
+                raise MalformedInputError(
+                    f"{path}.{key}",
+                    expected="none for a model that lies elsewhere",
+                    found=found,
+                    next_step="leave it out: what cannot be checked here must not look pinned",
+                )
+        if _USER.search(self.where):
+            raise MalformedInputError(
+                f"{path}.where",
+                problem="holds a user or a password",
+                expected="where the model answers, without them",
+                found="an address with a part before @, which is not shown here",
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,10 +153,11 @@ class VllmPlan:
 class EnginePlan:
     """Which engine serves the model, in which precision, on which device.
 
-    ``vllm`` is there exactly for the engine of that name.
+    ``vllm`` is there exactly for the engine of that name. ``elsewhere`` goes with a base model that
+    lies elsewhere; precision, device and threads then say nothing.
     """
 
-    name: Literal["transformers", "vllm", "scripted"]
+    name: Literal["transformers", "vllm", "scripted", "elsewhere"]
     dtype: str
     device: str
     threads: int
@@ -141,7 +166,7 @@ class EnginePlan:
     @classmethod
     def from_dict(cls, value: object, path: str) -> EnginePlan:
         with Fields(value, path) as fields:
-            name = fields.text("name", one_of=("transformers", "vllm", "scripted"))
+            name = fields.text("name", one_of=("transformers", "vllm", "scripted", "elsewhere"))
             plan = cls(
                 name=name,  # type: ignore[arg-type]  # checked by one_of
                 dtype=fields.text("dtype", one_of=("float32", "bfloat16", "float16")),
@@ -265,4 +290,23 @@ class Plan:
                 expected="false with the scripted engine",
                 found="true",
                 next_step="the scripted engine is a stand-in; its numbers are never evidence",
+            )
+        self._check_elsewhere(path)
+
+    def _check_elsewhere(self, path: str) -> None:
+        """A model without local files has no engine of ours, and few studies can do without one."""
+        lies_elsewhere = self.base_model.source.kind == "elsewhere"
+        if lies_elsewhere != (self.engine.name == "elsewhere"):
+            raise MalformedInputError(
+                f"{path}.engine.name",
+                expected="elsewhere exactly for a base model of kind elsewhere",
+                found=f"engine {self.engine.name}, model {self.base_model.source.kind}",
+            )
+        if lies_elsewhere and self.study not in STUDIES_ELSEWHERE:
+            raise MalformedInputError(
+                f"{path}.base_model.source.kind",
+                expected=f"a model whose files are at hand, for a study of {self.study}",
+                found="elsewhere",
+                next_step=f"only {' and '.join(STUDIES_ELSEWHERE)} can measure models that they "
+                "cannot load",
             )

@@ -20,6 +20,7 @@ from eps_locked.errors import EpsLockedError, MalformedInputError
 from eps_locked.lock.freeze import SourceReader, StudyFreezer, load_plan
 from eps_locked.lock.workspace import FrozenManifest
 from eps_locked.studies.common.rederiver import Derived, Outputs, Rederiver
+from eps_locked.studies.common.wiring import ModelFolders
 
 __all__ = ["Material", "Study", "StudyRederiver", "study_named", "study_of"]
 
@@ -39,7 +40,7 @@ class Study:
 
     ``check`` holds a plan's section against the rest of the plan, without material. ``cost`` is
     what ``plan check`` prints, ``adapters_words`` its heading of the adapters. ``executor`` takes
-    the plan, a function that gives the model's folder, and one that makes a judge.
+    the plan, what finds its models' folders, and what makes a judge.
     ``asks_a_service``: a step whose judge answers over the network, so that nobody can repeat it.
     """
 
@@ -49,9 +50,7 @@ class Study:
     cost: Callable[[Plan], dict[str, Any]]
     adapters_words: str
     material: Callable[[Plan, SourceReader], Material]
-    executor: Callable[
-        [Plan, Callable[[], Path | None], Callable[[JudgePlan], Judge]], StepExecutor
-    ]
+    executor: Callable[[Plan, ModelFolders, Callable[[JudgePlan], Judge]], StepExecutor]
     asks_a_service: Callable[[Plan, Step], bool]
     rederiver: Callable[[], Rederiver]
 
@@ -161,4 +160,73 @@ def _drift() -> Study:
     )
 
 
-_MAKERS: dict[str, Callable[[], Study]] = {"eps": _eps, "drift": _drift}
+def _vea() -> Study:
+    from eps_locked.studies.vea.cost import cost_report
+    from eps_locked.studies.vea.execute import VeaExecutor
+    from eps_locked.studies.vea.freeze import checked_section, freeze_vea
+    from eps_locked.studies.vea.plan import VeaPlan
+    from eps_locked.studies.vea.rederive import VeaRederiver
+    from eps_locked.studies.vea.steplist import asks_a_service
+
+    def executor(
+        plan: Plan, folder: ModelFolders, load_judge: Callable[[JudgePlan], Judge]
+    ) -> StepExecutor:
+        return VeaExecutor(plan=plan, folder=folder)
+
+    def material(plan: Plan, reader: SourceReader) -> Material:
+        return Material(files=VeaPlan.of(plan).material_files, forbidden=())
+
+    return Study(
+        name="vea",
+        check=checked_section,
+        freeze=freeze_vea,
+        cost=cost_report,
+        adapters_words="reward heads",
+        material=material,
+        executor=executor,
+        asks_a_service=lambda plan, step: asks_a_service(step, VeaPlan.of(plan)),
+        rederiver=VeaRederiver,
+    )
+
+
+def _battery() -> Study:
+    from eps_locked.studies.battery.cost import cost_report
+    from eps_locked.studies.battery.execute import BatteryExecutor
+    from eps_locked.studies.battery.freeze import checked_section, freeze_battery
+    from eps_locked.studies.battery.plan import BatteryPlan
+    from eps_locked.studies.battery.rederive import BatteryRederiver
+    from eps_locked.studies.battery.steplist import asks_a_service
+    from eps_locked.studies.common.wiring import load_backends
+
+    def executor(
+        plan: Plan, folder: Callable[[], Path | None], load_judge: Callable[[JudgePlan], Judge]
+    ) -> StepExecutor:
+        ranks = [training.recipe.rank for training in BatteryPlan.of(plan).trainings] or [1]
+        return BatteryExecutor(
+            load=lambda: load_backends(plan, folder(), ranks),
+            load_judge=load_judge,
+            lies_elsewhere=plan.base_model.source.kind == "elsewhere",
+        )
+
+    def material(plan: Plan, reader: SourceReader) -> Material:
+        return Material(files=BatteryPlan.of(plan).material_files, forbidden=())
+
+    return Study(
+        name="battery",
+        check=checked_section,
+        freeze=freeze_battery,
+        cost=cost_report,
+        adapters_words="adapters",
+        material=material,
+        executor=executor,
+        asks_a_service=lambda plan, step: asks_a_service(step, BatteryPlan.of(plan)),
+        rederiver=BatteryRederiver,
+    )
+
+
+_MAKERS: dict[str, Callable[[], Study]] = {
+    "eps": _eps,
+    "drift": _drift,
+    "vea": _vea,
+    "battery": _battery,
+}

@@ -9,11 +9,19 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from eps_locked.domain.judging import Judge, JudgePlan
 from eps_locked.domain.ledger import FileRecord
-from eps_locked.domain.model import ChatTokenizer, LogprobEngine, SlotRequest
+from eps_locked.domain.model import (
+    ChatTokenizer,
+    LogprobEngine,
+    Message,
+    SlotRequest,
+    TokenIds,
+)
 from eps_locked.domain.plan import BaseModel, Plan, VllmPlan
+from eps_locked.domain.plan import ModelSource as PlannedSource
 from eps_locked.errors import BackendError
 from eps_locked.models.source import (
     FolderSource,
@@ -29,6 +37,17 @@ from eps_locked.studies.common.backends import Backends
 # it acts. The texts do not matter beyond being ordinary.
 INSTANCE = "in-process"
 _PROOF_TEXTS = ("The capital of France is", "Water boils when", "My favourite colour is")
+# The kind of a base model that answers somewhere and has no files here.
+ELSEWHERE = "elsewhere"
+
+
+class ModelFolders(Protocol):
+    """Finds the files of models on this disk; fetches what is not there yet."""
+
+    def __call__(self, source: PlannedSource | None = None) -> Path | None:
+        """The folder of the base model, or that of another source of the plan; None for a model
+        without files."""
+        ...
 
 
 def model_source(model: BaseModel, root: Path) -> ModelSource:
@@ -49,8 +68,9 @@ def model_source(model: BaseModel, root: Path) -> ModelSource:
 
 
 def obtain_model(plan: Plan, root: Path, progress: Callable[[str], None]) -> Path | None:
-    """The base model's folder, fetched if need be; None for the scripted stand-in."""
-    if plan.base_model.source.kind == "scripted":
+    """The base model's folder, fetched if need be; None for the scripted stand-in, and for a model
+    that lies elsewhere."""
+    if plan.base_model.source.kind in ("scripted", ELSEWHERE):
         return None
     return obtain(model_source(plan.base_model, root), cache_root(os.environ), progress)
 
@@ -68,7 +88,12 @@ def model_records(folder: Path | None) -> dict[str, FileRecord]:
 
 
 def load_tokenizer(plan: Plan, folder: Path | None) -> ChatTokenizer:
-    """The model's own tokenizer; imports no torch."""
+    """The model's own tokenizer; imports no torch.
+
+    A model that lies elsewhere gets one that refuses whatever it is asked.
+    """
+    if plan.base_model.source.kind == ELSEWHERE:
+        return _TokenizerElsewhere(plan.base_model.name)
     if folder is None:
         from eps_locked.models.scripted import ScriptedTokenizer
 
@@ -84,7 +109,10 @@ def load_backends(
     """Bring the model up: one base model, shared by engine and trainer.
 
     ``ranks`` are those of the plan's recipes; ``instance`` names what serves, for the ledger.
+    Raises BackendError for a model that lies elsewhere, and for what is not installed.
     """
+    if plan.base_model.source.kind == ELSEWHERE:
+        raise _lies_elsewhere(plan.base_model.name, "its weights")
     if folder is None:
         from eps_locked.engines.scripted import ScriptedEngine
         from eps_locked.models.scripted import ScriptedTokenizer
@@ -131,6 +159,41 @@ def load_backends(
         )
     trainer = LoraTrainer(host, plan.base_model.name)
     return Backends(engine=engine, readout=readout, trainer=trainer, tokenizer=tokenizer)
+
+
+def _lies_elsewhere(model: str, needed: str) -> BackendError:
+    return BackendError(
+        f"base model {model}",
+        problem="lies elsewhere (source kind elsewhere): it is only asked, never loaded",
+        expected=f"{needed} on this disk",
+        found="none",
+        next_step="name a base model with files (package, folder or hub), or take out of the plan "
+        "what trains, renders or serves it",
+    )
+
+
+class _TokenizerElsewhere:
+    """The tokenizer of a model that lies elsewhere: nobody here has it, so every use is refused."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    @property
+    def end_of_turn_id(self) -> int:
+        raise _lies_elsewhere(self._model, "its tokenizer")
+
+    @property
+    def template_digest(self) -> str:
+        raise _lies_elsewhere(self._model, "its chat template")
+
+    def render(self, messages: Sequence[Message]) -> TokenIds:
+        raise _lies_elsewhere(self._model, "its chat template")
+
+    def encode(self, text: str) -> TokenIds:
+        raise _lies_elsewhere(self._model, "its tokenizer")
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        raise _lies_elsewhere(self._model, "its tokenizer")
 
 
 def _require_vllm(plan: Plan) -> None:

@@ -389,11 +389,15 @@ def texts(value: object) -> Iterator[str]:
             yield from texts(one)
 
 
-def test_the_folder_holds_the_four_files_and_a_note() -> None:
+def test_the_folder_holds_the_four_files_what_judges_and_what_teaches_and_a_note() -> None:
+    judging = [f"{what}-{part}" for what in ("refusal", "premise") for part in _JUDGING]
     assert {path.name for path in BATTERY.iterdir()} == {
-        *(f"{name}.yaml" for name in FILES),
+        *(f"{name}.yaml" for name in (*FILES, *judging, "cautious-rows", "agreeable-rows")),
         "README.md",
     }
+
+
+_JUDGING = ("rubric", "labelled")
 
 
 @pytest.mark.parametrize("name", FILES)

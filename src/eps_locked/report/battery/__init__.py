@@ -1,0 +1,1 @@
+"""The page of study ``battery``, and its tables for a terminal."""
