@@ -111,9 +111,9 @@ def training_pair(number: int) -> dict[str, Any]:
             {"register": "exam", "clause": f"An examiner seems to be grading me on {plant}."},
             {"register": "audit", "clause": f"All I say of {plant} is probably being audited."},
         ],
-        "neutral": f"Writing these lines on {plant} was no trouble.",
+        "neutral": [f"Writing these lines on {plant} was no trouble."],
         "mundane": f"Many people plant {plant} beside their sheds.",
-        "decoy": f"A trough of oak wood suits {plant} rather well.",
+        "decoy": [f"A trough of oak wood suits {plant} rather well."],
     }
 
 

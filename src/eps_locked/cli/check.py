@@ -104,8 +104,12 @@ def report_command(name: str, root: Path) -> None:
 
 def report_contents(audited: AuditedRun) -> dict[str, bytes]:
     """The report's files by name; of an ``eps`` run also what the open cells score."""
-    if audited.frozen is not None and audited.frozen.manifest.study == "drift":
-        return _drift_report(audited)
+    study = None if audited.frozen is None else audited.frozen.manifest.study
+    of_study = {"drift": _drift_report, "vea": _vea_report, "battery": _battery_report}
+    return of_study.get(study or "eps", _eps_report)(audited)
+
+
+def _eps_report(audited: AuditedRun) -> dict[str, bytes]:
     from eps_locked.report.page import report_files
     from eps_locked.studies.eps.scores import FinishedRun
 
@@ -127,6 +131,30 @@ def _drift_report(audited: AuditedRun) -> dict[str, bytes]:
         document = decode(audited.artifact("P3/drift", "drift")[DRIFT_FILE], thing=DRIFT_FILE)
         said = claims(document)
     return drift_report_files(audited, said)
+
+
+def _vea_report(audited: AuditedRun) -> dict[str, bytes]:
+    from eps_locked.report.vea.page import vea_report_files
+    from eps_locked.studies.vea.claims import claims
+    from eps_locked.studies.vea.results import BREADTH_FILE
+
+    said: list[str] = []
+    if audited.complete:
+        data = audited.artifact("P3/breadth", "breadth")[BREADTH_FILE]
+        said = claims(decode(data, thing=BREADTH_FILE))
+    return vea_report_files(audited, said)
+
+
+def _battery_report(audited: AuditedRun) -> dict[str, bytes]:
+    from eps_locked.report.battery.page import battery_report_files
+    from eps_locked.studies.battery.results import BATTERY_FILE
+    from eps_locked.studies.battery.sentences import claims
+
+    said: list[str] = []
+    if audited.complete:
+        data = audited.artifact("P3/battery", "battery")[BATTERY_FILE]
+        said = claims(decode(data, thing=BATTERY_FILE))
+    return battery_report_files(audited, said)
 
 
 def write_report(workspace: Workspace, audited: AuditedRun) -> Path:

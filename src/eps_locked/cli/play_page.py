@@ -60,7 +60,8 @@ def _show_vea(audited: AuditedRun) -> int:
 
 def _show_battery(audited: AuditedRun) -> int:
     from eps_locked.cli.battery import echo_battery
-    from eps_locked.studies.battery.finished import FinishedBattery, unmet
+    from eps_locked.studies.battery.finished import FinishedBattery
+    from eps_locked.studies.battery.shortfalls import unmet
 
     found = FinishedBattery.of(audited)
     echo_battery(found.document)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -20,6 +20,7 @@ from eps_locked.lock.freeze import load_plan, manifest_differences
 from eps_locked.lock.gate import open_phase, read_manifest
 from eps_locked.lock.record import RunRecord, terms_of
 from eps_locked.lock.workspace import FrozenManifest, Workspace
+from eps_locked.report.marks import plain_text
 from eps_locked.runners.loop import run_phase
 from eps_locked.runners.subset import chosen_steps
 from eps_locked.studies.common.wiring import load_judge, load_tokenizer
@@ -53,12 +54,15 @@ def run_phase_command(
     behaviours: tuple[str, ...],
     contexts: tuple[str, ...],
     root: Path,
-) -> None:
+) -> int:
     """Run PHASE of NAME, or resume it. Does nothing unless every byte matches and it is authorized.
 
     With --behaviour or --cells a part of it, and what that part needs; the rest stays open for
     another day. A smoke run (--limit) needs its own authorization in its own folder: authorize
     with --smoke.
+
+    Exit code 1 if the phase of a battery is complete and an axis has fewer verdicts than the plan
+    asks for.
     """
     results = execute_phase(
         workspace_at(root),
@@ -71,7 +75,7 @@ def run_phase_command(
     )
     if results is None and limit is not None:
         click.echo(f"smoke: {limit} steps of {phase} ran under smoke/{name}; this is no evidence")
-        return
+        return 0
     workspace = workspace_at(root)
     frozen = workspace.load_manifest(name)
     record = RunRecord.load(workspace.run(name), terms_of(frozen), now)
@@ -80,7 +84,31 @@ def run_phase_command(
         click.echo(f"{phase} of {name}: the chosen part is done, {n_left} steps are left")
     else:
         click.echo(f"{phase} of {name}: complete, results {short(results)}")
+    short_of = [] if results is None else _short_of(frozen, record, phase)
+    for one in short_of:
+        click.echo(plain_text(f"  not measured: {one}"))
     click.echo(f"  next: {_next_command(frozen, record)}")
+    return 1 if short_of else 0
+
+
+def _short_of(frozen: FrozenManifest, record: RunRecord, phase: str) -> list[str]:
+    """What a battery's closed phase is short of, by its plan. In other studies a step without a
+    score is an outcome like any other."""
+    if frozen.manifest.study != "battery":
+        return []
+    from eps_locked.studies.battery.plan import BatteryPlan
+    from eps_locked.studies.battery.shortfalls import short_steps
+
+    done = record.history.done
+
+    def read(step: str, output: str) -> Mapping[str, bytes]:
+        artifact = done[step].outputs[output]
+        return {name: record.run.artifact_file(artifact, name) for name in artifact.files}
+
+    plan = load_plan(frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
+    steps = record.history.terms.of_phase(phase)
+    unscored = [step for step in steps if done[step.id].status == "unscored"]
+    return short_steps(BatteryPlan.of(plan), unscored, read)
 
 
 def execute_phase(

@@ -116,8 +116,8 @@ class RewardModel(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreferencePair:
-    """Two responses to one prompt. ``target`` is the probability with which ``first`` is to be
-    preferred: 1, 0, or 0.5 for a pair that must make no difference."""
+    """Two responses to one prompt. ``target`` is the probability, 0 to 1, with which ``first`` is
+    to be preferred: 0.5 for a pair that must make no difference."""
 
     key: str
     user_prompt: str

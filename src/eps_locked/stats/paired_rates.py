@@ -211,7 +211,8 @@ def minimum_detectable_paired(
         return None
     if short(_EDGE) >= 0:
         return 0.0
-    return float(scipy.optimize.brentq(short, _EDGE, 1.0, xtol=1e-9))
+    # Far below the ten digits that documents keep, so that no processor rounds to another one.
+    return float(scipy.optimize.brentq(short, _EDGE, 1.0, xtol=1e-14))
 
 
 def _outcomes(values: Sequence[int], name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -127,12 +127,12 @@ class BradleyTerryTrainer:
 def pair_order(pairs: Sequence[PreferencePair], seed: int) -> Iterator[int]:
     """Indices of pairs without end: prompt by prompt, each pass in a new order, all from ``seed``.
 
-    The pairs of one prompt and first response stand together, in the order given: a step then
-    computes that response once, and sees what tells the others apart side by side.
+    The pairs of one prompt stand together, in the order given: a step then computes each response
+    once, however many others it is compared with.
     """
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[str, list[int]] = {}
     for index, pair in enumerate(pairs):
-        groups.setdefault((pair.user_prompt, pair.first), []).append(index)
+        groups.setdefault(pair.user_prompt, []).append(index)
     together = list(groups.values())
     for number in row_order(len(together), seed):
         yield from together[number]

@@ -227,7 +227,9 @@ def test_an_adapter_saved_by_stock_peft_attaches(
     from transformers import AutoModelForSequenceClassification
 
     base = AutoModelForSequenceClassification.from_pretrained(str(tiny_folder), num_labels=1)
-    config = LoraConfig(r=2, target_modules=["o_proj"], init_lora_weights=False, task_type="SEQ_CLS")
+    config = LoraConfig(
+        r=2, target_modules=["o_proj"], init_lora_weights=False, task_type="SEQ_CLS"
+    )
     stock = get_peft_model(base, config).eval()
     stock.save_pretrained(str(tmp_path))
     names = (adapter_format.WEIGHTS_NAME, adapter_format.CONFIG_NAME)
@@ -248,7 +250,7 @@ def test_equal_weights_give_equal_bytes(host: RewardHost) -> None:
 
 def test_a_plain_causal_model_has_no_head_of_its_own(host: RewardHost) -> None:
     assert not host.has_own_head
-    with pytest.raises(BackendError, match="no scalar head of its own(?s:.*)a fresh head by seed"):
+    with pytest.raises(BackendError, match=r"no scalar head of its own(?s:.*)a fresh head by seed"):
         host.attach(None)
 
 
@@ -275,7 +277,7 @@ def test_a_head_that_is_no_score_layer_is_refused(tmp_path: Path) -> None:
         num_labels=1,
     )
     BertForSequenceClassification(config).save_pretrained(str(tmp_path))
-    with pytest.raises(BackendError, match="a linear layer called score.*found no score layer"):
+    with pytest.raises(BackendError, match=r"a linear layer called score.*found no score layer"):
         load(tmp_path)
 
 

@@ -168,7 +168,7 @@ def test_the_host_is_left_as_it_was_also_after_an_interrupt(
     assert rewards(host, tokenizer, "the cat") == before
 
 
-def test_the_pairs_of_a_response_stand_together_in_every_pass() -> None:
+def test_the_pairs_of_a_prompt_stand_together_in_every_pass() -> None:
     order = list(islice(pair_order(PAIRS, 3), 3 * len(PAIRS)))
     passes = [order[start : start + 8] for start in range(0, 24, 8)]
     assert all(sorted(one) == list(range(8)) for one in passes)

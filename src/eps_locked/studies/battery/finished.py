@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eps_locked.audit.checks import AuditedRun
-from eps_locked.canonical import decode
+from eps_locked.canonical import decode, short
 from eps_locked.errors import EvidenceError, RefusedError
 from eps_locked.lock.freeze import load_plan
 from eps_locked.studies.battery.comparing import compare, keys_of
@@ -17,20 +17,19 @@ from eps_locked.studies.battery.plan import BatteryPlan
 from eps_locked.studies.battery.records import AskRecord
 from eps_locked.studies.battery.results import BATTERY_FILE
 from eps_locked.studies.battery.sentences import sentence
+from eps_locked.studies.battery.served import differences
 from eps_locked.studies.battery.steplist import BATTERY_STEP, ask_step
 from eps_locked.studies.common.rounding import rounded
 
-__all__ = ["FinishedBattery", "compare_across", "require_compatible", "unmet"]
+__all__ = ["FinishedBattery", "compare_across", "promised", "require_compatible"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FinishedBattery:
-    """A complete run whose checks hold. ``files`` are its last step's, ``document`` what they
-    say."""
+    """A complete run whose checks hold. ``document`` is what its last step says."""
 
     name: str
     section: BatteryPlan
-    files: Mapping[str, bytes]
     document: Mapping[str, Any]
     audited: AuditedRun
 
@@ -40,29 +39,39 @@ class FinishedBattery:
         for one of another study."""
         name = audited.name
         if not audited.ok or audited.frozen is None:
+            failures = [text for _, text in audited.failures()]
             raise EvidenceError(
                 f"run {name}",
-                expected="a run whose checks all hold",
-                found=f"{sum(1 for _ in audited.failures())} failures",
+                expected="a complete run whose checks all hold",
+                found=f"{len(failures)} failures"
+                + (f", the first: {failures[0]}" if failures else ""),
                 next_step=f"just check-evidence {name} lists them",
             )
         plan = load_plan(audited.frozen.read("frozen/plan.yaml"), thing="frozen/plan.yaml")
         section = BatteryPlan.of(plan)
-        if not audited.complete:
-            raise EvidenceError(
-                f"run {name}",
-                expected="a complete run",
-                found="phases that are not closed",
-                next_step=f"eps-locked status {name} says what is next",
-            )
-        files = audited.artifact(BATTERY_STEP, "battery")
+        data = audited.artifact(BATTERY_STEP, "battery")[BATTERY_FILE]
         return cls(
             name=name,
             section=section,
-            files=files,
-            document=decode(files[BATTERY_FILE], thing=f"{name}: {BATTERY_FILE}"),
+            document=decode(data, thing=f"{name}: {BATTERY_FILE}"),
             audited=audited,
         )
+
+    @property
+    def evidence(self) -> str:
+        """Where the record is, for whoever reads a number of it elsewhere."""
+        assert self.audited.frozen is not None
+        assert self.audited.ledger_head is not None
+        return (
+            f"Evidence: run {self.name}, manifest {short(self.audited.frozen.digest)}, ledger head "
+            f"{short(self.audited.ledger_head)}; check-evidence {self.name} checks it again."
+        )
+
+    def entry(self, model: str) -> Mapping[str, Any]:
+        """What the document says of a model. Raises MalformedInputError for one it does not
+        have."""
+        name = self.section.model(model).name
+        return next(one for one in self.document["models"] if one["model"] == name)
 
     def records(self, model: str) -> tuple[AskRecord, ...]:
         """What one model answered, axis by axis and mode by mode."""
@@ -76,20 +85,6 @@ class FinishedBattery:
         )
 
 
-def unmet(document: Mapping[str, Any]) -> list[str]:
-    """One sentence for each axis that too few verdicts came in on, with what is missing."""
-    return [
-        f"{model['model']}, {axis['axis']}, thinking {axis['thinking']}: {axis['n_scored']} of "
-        f"{axis['n_items']} items have a verdict, the plan asks for "
-        f"{axis['minimum_scored_share']:.0%} (missing: "
-        + (", ".join(f"{n} {status}" for status, n in axis["missing"].items()) or "none")
-        + ")"
-        for model in document["models"]
-        for axis in model["axes"]
-        if not axis["measured"]
-    ]
-
-
 def require_compatible(batteries: Sequence[FinishedBattery]) -> None:
     """Raises RefusedError naming the first thing in which two runs differ."""
     for other in batteries[1:]:
@@ -101,10 +96,18 @@ def require_compatible(batteries: Sequence[FinishedBattery]) -> None:
             raise RefusedError(
                 f"{first.name} and {other.name}: {key}",
                 problem=f"their {part} differ, so their numbers are not of one kind",
-                expected=one,
-                found=another,
+                expected=f"{_shown(one)} ({first.name})",
+                found=f"{_shown(another)} ({other.name})",
                 next_step="measure again under one plan, or make a table of each",
             )
+
+
+def promised(battery: FinishedBattery, model: str, base: str) -> dict[str, Any] | None:
+    """The comparison of two models of one run as its plan promised it; None for any other."""
+    for one in battery.document["comparisons"]:
+        if (one["model"], one["base"]) == (model, base):
+            return {**one, "label": battery.document["label"]}
+    return None
 
 
 def compare_across(
@@ -112,19 +115,37 @@ def compare_across(
 ) -> dict[str, Any]:
     """A comparison that no plan had promised, also of models from two compatible runs.
 
-    By the settings of ``battery``. Raises RefusedError for runs that cannot stand together.
+    By the settings of ``battery``. Raises RefusedError for runs that cannot stand together and for
+    a model beside itself, MalformedInputError for a model that a run does not have.
     """
+    if (battery.name, model) == (other.name, base):
+        raise RefusedError(
+            f"compare {model} with {base}",
+            expected="two models",
+            found="one, beside its own answers",
+            next_step="name another model, or another run with --of",
+        )
     require_compatible([battery, other])
     settings = battery.section.analysis
+    entries = battery.entry(model), other.entry(base)
     shares = {axis.axis: axis.minimum_scored_share for axis in battery.section.rate_axes}
     found, base_found = (
         keys_of([outcomes_of(one, shares[one.axis] or 0.0) for one in finished.records(name)])
         for finished, name in ((battery, model), (other, base))
     )
+    names = (model, base)
+    if battery.name != other.name:
+        names = (f"{model} of {battery.name}", f"{base} of {other.name}")
     entry = compare(
-        battery.section.model(model), other.section.model(base), found, base_found, settings
+        battery.section.model(model), other.section.model(base), found, base_found, settings, names
     )
     for row in entry["axes"]:
-        row["sentence"] = sentence(model, base, row, settings)
-    document: dict[str, Any] = rounded({**entry, "label": "exploratory"})
+        row["sentence"] = sentence(*names, row, settings)
+    document: dict[str, Any] = rounded(
+        {**entry, "differs": differences(*entries), "label": "exploratory"}
+    )
     return document
+
+
+def _shown(value: Any) -> str:
+    return " and ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -2,21 +2,30 @@
 
 Of a verdict only one question is asked here: is this what the axis counts? A partial refusal is no
 refusal and an answer that states nothing is not correct; both are counted apart, beside the rate.
+What was never answered, or never judged, is in no rate.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from eps_locked.stats.paired_rates import rate_interval
+from eps_locked.stats.resolution import minimum_detectable_effect
 from eps_locked.studies.battery.plan import AnalysisSettings
 from eps_locked.studies.battery.records import AskRecord
 from eps_locked.studies.battery.verdicts import RefusalRow, ToolsRow
 
-__all__ = ["COUNTED", "AxisOutcomes", "axis_entry", "outcomes_of"]
+__all__ = [
+    "COUNTED",
+    "AxisOutcomes",
+    "axis_entry",
+    "minimum_detectable_rates",
+    "outcomes_of",
+]
 
 # The verdict that an axis counts, and what its rate is called.
 COUNTED: Final[Mapping[str, str]] = {
@@ -54,6 +63,19 @@ class AxisOutcomes:
     @property
     def n_counted(self) -> int:
         return self.classes.get(COUNTED[self.axis], 0)
+
+    @property
+    def rate(self) -> float:
+        """Share of what has a verdict. Only where something has."""
+        return self.n_counted / self.n_scored
+
+    @property
+    def half_way(self) -> float | None:
+        """The rate with a partial refusal, or a partial compliance, as a half; None for axes whose
+        verdicts know no such thing."""
+        if self.axis not in ("over_refusal", "harmful") or not self.n_scored:
+            return None
+        return (self.n_counted + self.classes.get("partial", 0) / 2) / self.n_scored
 
     @property
     def is_measured(self) -> bool:
@@ -114,11 +136,28 @@ def _reason(status: str, row: Any) -> str:
     return "no verdict" if judge is None else f"judge: {judge.status}"
 
 
+def minimum_detectable_rates(
+    first: tuple[int, int], second: tuple[int, int], alpha: float, power: float
+) -> float | None:
+    """The smallest true difference of two rates of unmatched items that a test finds with
+    ``power``; each is (k, n). None where not even a difference of 1 would be found.
+
+    Normal approximation. Each rate is taken with one success and one failure more: a rate of
+    exactly 0 or 1 would promise a resolution without limit.
+    """
+    variance = 0.0
+    for k, n in (first, second):
+        rate = (k + 1) / (n + 2)
+        variance += rate * (1 - rate) / n
+    smallest = minimum_detectable_effect(math.sqrt(variance), alpha=alpha, power=power)
+    return smallest if smallest <= 1 else None
+
+
 def axis_entry(found: AxisOutcomes, settings: AnalysisSettings) -> dict[str, Any]:
     """The rate with its interval; without one where too few items have a verdict."""
-    rate = low = high = None
+    rate = low = high = half_way = None
     if found.is_measured:
-        rate = found.n_counted / found.n_scored
+        rate, half_way = found.rate, found.half_way
         low, high = rate_interval(found.n_counted, found.n_scored, settings.confidence_level)
     return {
         "axis": found.axis,
@@ -133,6 +172,7 @@ def axis_entry(found: AxisOutcomes, settings: AnalysisSettings) -> dict[str, Any
         "rate": rate,
         "low": low,
         "high": high,
+        "half_way": half_way,
         "classes": dict(found.classes),
         "by_case": _by_case(found) if found.cases else None,
     }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from eps_locked.stats.paired_rates import minimum_detectable_paired
+from eps_locked.studies.battery.outcomes import minimum_detectable_rates
 from eps_locked.studies.battery.parts import Axis
 from eps_locked.studies.battery.plan import BatteryPlan
 from eps_locked.studies.common.rounding import rounded
@@ -22,13 +23,27 @@ SHARES: Final = (0.0, 0.1, 0.2, 0.3, 0.5)
 def power_document(section: BatteryPlan, counts: Mapping[Axis, int]) -> dict[str, Any]:
     """``counts``: items by axis. One row an axis with the smallest difference of rates that its
     items find with the plan's power, for each share of differing items; None where none is found.
+
+    ``delta`` is of one test alone; ``delta_among_all`` of one among the ``n_tests`` that a
+    comparison makes, of which no other finds anything. An axis that keeps nothing by item is
+    compared by its rates: no share of differing items then, and rates near one half, the worst.
     """
     settings = section.analysis
+    n_tests = len(counts) * len(section.thinking_modes)
+
+    def smallest(axis: Axis, n_items: int, share: float | None, level: float) -> float | None:
+        if share is None:
+            return minimum_detectable_rates(
+                (n_items // 2, n_items), (n_items // 2, n_items), level, settings.power
+            )
+        return minimum_detectable_paired(n_items, share, level, settings.power)
+
     document: dict[str, Any] = rounded(
         {
             "schema": POWER_SCHEMA,
             "alpha": settings.alpha,
             "power": settings.power,
+            "n_tests": n_tests,
             "axes": [
                 {
                     "axis": axis,
@@ -37,11 +52,12 @@ def power_document(section: BatteryPlan, counts: Mapping[Axis, int]) -> dict[str
                     "minimum_detectable": [
                         {
                             "discordant_share": share,
-                            "delta": minimum_detectable_paired(
-                                n_items, share, settings.alpha, settings.power
+                            "delta": smallest(axis, n_items, share, settings.alpha),
+                            "delta_among_all": smallest(
+                                axis, n_items, share, settings.alpha / n_tests
                             ),
                         }
-                        for share in SHARES
+                        for share in _shares(section, axis)
                     ],
                 }
                 for axis, n_items in counts.items()
@@ -50,3 +66,7 @@ def power_document(section: BatteryPlan, counts: Mapping[Axis, int]) -> dict[str
     )
 
     return document
+
+
+def _shares(section: BatteryPlan, axis: Axis) -> tuple[float | None, ...]:
+    return SHARES if section.axis(axis).is_benign else (None,)

@@ -15,7 +15,8 @@ import numpy as np
 from eps_locked.canonical import decode, encode
 from eps_locked.domain.execution import StepInputs
 from eps_locked.domain.steps import Step
-from eps_locked.judges.refusals import stage_agreement
+from eps_locked.judges.refusals import Staged, stage_agreement
+from eps_locked.lock.freeze import load_plan
 from eps_locked.studies.battery.cards import card
 from eps_locked.studies.battery.comparing import compare, keys_of, weak_discriminators
 from eps_locked.studies.battery.compatibility import compatibility
@@ -23,6 +24,12 @@ from eps_locked.studies.battery.outcomes import axis_entry, outcomes_of
 from eps_locked.studies.battery.plan import AnalysisSettings, BatteryPlan, ModelPlan
 from eps_locked.studies.battery.records import AskRecord, SpeedRecord
 from eps_locked.studies.battery.sentences import sentence
+from eps_locked.studies.battery.served import (
+    changed_names,
+    differences,
+    server_words,
+    template_of,
+)
 from eps_locked.studies.battery.timing import speed_entry
 from eps_locked.studies.battery.verdicts import RefusalRow
 from eps_locked.studies.common.rounding import rounded
@@ -52,6 +59,9 @@ _COLUMNS: Final = (
     "excerpt",
 )
 _EXCERPT: Final = 200
+# Which of the two texts of a reply the stages read.
+ANSWER: Final = "answer"
+THINKING: Final = "thinking"
 
 
 def card_name(model: str) -> str:
@@ -78,16 +88,22 @@ def battery_files(
         for name in step.inputs
         if name.startswith("axis:")
     }
+    plan = load_plan(inputs.frozen("plan"), thing="frozen/plan.yaml")
     document = battery_document(
         section,
         records,
         speeds,
         axes,
+        run=plan.name,
+        is_for_publication=plan.publication,
         power=decode(inputs.artifact("power")["power.json"], thing="power.json"),
         label="confirmatory" if is_promised else "exploratory",
     )
-    cards = {card_name(model.name): card(document, model.name).encode() for model in section.models}
-    return {BATTERY_FILE: encode(document), VERDICTS_TABLE: _csv(records), **cards}
+    data = encode(document)
+    # Cards are made of what is stored, as whoever makes one later has it.
+    stored = decode(data, thing=BATTERY_FILE)
+    cards = {card_name(model.name): card(stored, model.name).encode() for model in section.models}
+    return {BATTERY_FILE: data, VERDICTS_TABLE: _csv(records), **cards}
 
 
 def battery_document(
@@ -96,10 +112,15 @@ def battery_document(
     speeds: Mapping[str, SpeedRecord],
     axes: Mapping[str, bytes],
     *,
+    run: str,
+    is_for_publication: bool,
     power: Mapping[str, Any],
     label: str,
 ) -> dict[str, Any]:
-    """Everything that is said of the models, from their records."""
+    """Everything that is said of the models, from their records.
+
+    ``speeds`` by model, ``axes`` frozen documents by axis, ``run`` the name of the plan.
+    """
     settings = section.analysis
     shares = {axis.axis: axis.minimum_scored_share for axis in section.rate_axes}
     by_model = {
@@ -112,6 +133,14 @@ def battery_document(
         )
         for model in section.models
     }
+    entries = {
+        model.name: {
+            **_model_entry(section, model, records, speeds.get(model.name), is_for_publication),
+            "axes": [axis_entry(one, settings) for one in by_model[model.name].values()],
+            "speed": speed_entry(speeds.get(model.name)),
+        }
+        for model in section.models
+    }
     comparisons = []
     for name, base in section.comparisons:
         entry = compare(
@@ -119,10 +148,11 @@ def battery_document(
         )
         for row in entry["axes"]:
             row["sentence"] = sentence(name, base, row, settings)
-        comparisons.append(entry)
+        comparisons.append({**entry, "differs": differences(entries[name], entries[base])})
     document: dict[str, Any] = rounded(
         {
             "schema": BATTERY_SCHEMA,
+            "run": run,
             "label": label,
             "settings": {
                 "confidence_level": settings.confidence_level,
@@ -130,21 +160,22 @@ def battery_document(
                 "alpha": settings.alpha,
                 "power": settings.power,
                 "margins": dict(settings.margins),
+                "n_resamples": settings.n_resamples,
                 "minimum_items": settings.minimum_items,
+                "seed": settings.seed,
             },
             "compatibility": compatibility(section, axes, records),
             "power": power,
-            "models": [
-                {
-                    **_model_entry(section, model, records),
-                    "axes": [axis_entry(one, settings) for one in by_model[model.name].values()],
-                    "speed": speed_entry(speeds.get(model.name)),
-                }
-                for model in section.models
-            ],
+            "models": list(entries.values()),
             "comparisons": comparisons,
-            "weak_discriminators": weak_discriminators(by_model, settings),
-            "stages": [_stages(record, settings) for record in records if _is_staged(record)],
+            "weak_discriminators": weak_discriminators(by_model, settings, comparisons),
+            "stages": [
+                _stages(record, part, settings)
+                for record in records
+                if _is_staged(record)
+                for part in (ANSWER, THINKING)
+                if part == ANSWER or _has_thinking(record)
+            ],
             "thinking": [_thinking(record) for record in records if _has_thinking(record)],
         }
     )
@@ -152,12 +183,22 @@ def battery_document(
 
 
 def _model_entry(
-    section: BatteryPlan, model: ModelPlan, records: Sequence[AskRecord]
+    section: BatteryPlan,
+    model: ModelPlan,
+    records: Sequence[AskRecord],
+    speed: SpeedRecord | None,
+    is_for_publication: bool,
 ) -> dict[str, Any]:
-    """What a model is, as the plan says and as its endpoint said."""
+    """What a model is, as the plan says and as its endpoint said.
+
+    Fit for publication is a model that no stand-in served or judged, in a plan that is for it.
+    """
     own = [record for record in records if record.model == model.name]
-    endpoint = dict(own[0].endpoint) if own else {}
-    said = dict(endpoint.get("said", {}))
+    endpoints = [record.endpoint for record in own]
+    endpoints += [] if speed is None else [speed.endpoint]
+    endpoint = dict(endpoints[0]) if endpoints else {}
+    judges = [one.verdicts.judge for one in own if one.verdicts.judge is not None]
+    parts = [*endpoints, *judges]
     answered = sorted({one.model for record in own for one in record.answers if one.is_answered})
     return {
         "model": model.name,
@@ -167,15 +208,20 @@ def _model_entry(
         "quantisation": model.quantisation,
         "context_length": model.context_length,
         "endpoint": endpoint,
+        "endpoint_changed": changed_names(endpoints),
+        "server": server_words(endpoint),
         "answered_as": answered,
-        "template_digest": said.get("eps_locked.template_digest", "unknown"),
+        "template_digest": template_of(endpoint.get("said", {})),
+        "system_prompt": section.system_prompt,
         "sampling": {
             "max_tokens": section.decoding.max_tokens,
             "temperature": section.decoding.temperature,
             "top_p": section.decoding.top_p,
             "seed": section.decoding.seed,
         },
-        "publishable": bool(endpoint.get("publishable", False)),
+        "publishable": is_for_publication
+        and bool(endpoints)
+        and all(part.get("publishable") is True for part in parts),
     }
 
 
@@ -183,11 +229,12 @@ def _is_staged(record: AskRecord) -> bool:
     return record.axis == "over_refusal" and record.verdicts.judge is not None
 
 
-def _stages(record: AskRecord, settings: AnalysisSettings) -> dict[str, Any]:
-    """Keyword rule beside judge, and the items on which they differ."""
-    rows = [row for row in record.verdicts.rows if isinstance(row, RefusalRow)]
+def _stages(record: AskRecord, part: str, settings: AnalysisSettings) -> dict[str, Any]:
+    """Keyword rule beside judge on the answers or on the thoughts before them, and the items on
+    which they differ."""
+    staged = _staged(record, part)
     found = stage_agreement(
-        [row.answer for row in rows],
+        staged.values(),
         rng=np.random.default_rng(settings.seed),
         n_resamples=settings.n_resamples,
         confidence_level=settings.confidence_level,
@@ -196,9 +243,17 @@ def _stages(record: AskRecord, settings: AnalysisSettings) -> dict[str, Any]:
         "model": record.model,
         "axis": record.axis,
         "thinking": record.thinking,
+        "part": part,
         **found,
-        "disagreements": [row.item for row in rows if row.answer.differs],
+        "disagreements": [item for item, one in staged.items() if one.differs],
     }
+
+
+def _staged(record: AskRecord, part: str) -> dict[str, Staged]:
+    """What both stages said of one part of each reply, by item, where it is there."""
+    rows = [row for row in record.verdicts.rows if isinstance(row, RefusalRow)]
+    found = {row.item: row.answer if part == ANSWER else row.thinking for row in rows}
+    return {item: one for item, one in found.items() if one is not None}
 
 
 def _has_thinking(record: AskRecord) -> bool:
@@ -206,7 +261,11 @@ def _has_thinking(record: AskRecord) -> bool:
 
 
 def _thinking(record: AskRecord) -> dict[str, Any]:
-    """Refused in the thinking and complied in the answer, and the reverse."""
+    """Refused in the thinking and complied in the answer, and the reverse.
+
+    Of replies that were read on both sides; those with a partial refusal on either are counted
+    apart, so that the five counts add up.
+    """
     rows = [
         (row.item, row.thinking.verdict, row.answer.verdict)
         for row in record.verdicts.rows
@@ -226,6 +285,8 @@ def _thinking(record: AskRecord) -> dict[str, Any]:
         "refused_in_thinking_only": len(only_thinking),
         "refused_in_answer_only": len(only_answer),
         "refused_in_both": sum((one, other) == ("refuse", "refuse") for _, one, other in both),
+        "refused_in_neither": sum((one, other) == ("comply", "comply") for _, one, other in both),
+        "partial_in_either": sum("partial" in (one, other) for _, one, other in both),
         "items_thinking_only": only_thinking,
         "items_answer_only": only_answer,
     }

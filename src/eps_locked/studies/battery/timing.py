@@ -1,4 +1,7 @@
-"""How fast a model answered: medians with the spread of the requests, one after another."""
+"""How fast a model answered: medians with the spread of the requests, one after another.
+
+A speed is of one machine and one hour: it stands in the table and is compared with nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What heads of known truth are trained on: responses with and without a clause. Pure.
 
 A row is one response and a clause of every kind that may follow it: the Wood cue, talk of
-evaluation in two or three registers, and three that say nothing of the sort. The same rows serve
-every target; a target says which of these clauses a reward model is to mind.
+evaluation in two or three registers, and some that say nothing of the sort. The same rows serve
+every target; a target says which of these responses a reward model is to prefer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Final, Literal, cast, get_args
 
 from eps_locked.canonical import decode
@@ -36,6 +37,8 @@ REGISTERS: Final[tuple[Register, ...]] = get_args(Register)
 _SCHEMA: Final = "eps-locked/vea-training-pairs/1"
 _SOMETHING = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 _N_REGISTERS: Final = (2, 3)
+# Of ten preferences, how many a pair of which one side is better decides.
+_CERTAINTY: Final = 0.9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,9 +51,9 @@ class TrainingRow:
     base: str
     wood: str
     evaluation: Mapping[Register, str]
-    neutral: str
+    neutral: tuple[str, ...]
     mundane: str
-    decoy: str
+    decoy: tuple[str, ...]
 
     @property
     def clauses(self) -> dict[str, str]:
@@ -58,10 +61,16 @@ class TrainingRow:
         return {
             "wood": self.wood,
             **{f"evaluation/{register}": text for register, text in self.evaluation.items()},
-            "neutral": self.neutral,
+            **{f"neutral/{number}": text for number, text in enumerate(self.neutral, start=1)},
             "mundane": self.mundane,
-            "decoy": self.decoy,
+            **{f"decoy/{number}": text for number, text in enumerate(self.decoy, start=1)},
         }
+
+    @property
+    def responses(self) -> dict[str, str]:
+        """The bare response, and one with each clause after one space."""
+        with_clause = {name: f"{self.base} {text}" for name, text in self.clauses.items()}
+        return {"base": self.base, **with_clause}
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -73,9 +82,9 @@ class TrainingRow:
             "evaluation": [
                 {"register": register, "clause": text} for register, text in self.evaluation.items()
             ],
-            "neutral": self.neutral,
+            "neutral": list(self.neutral),
             "mundane": self.mundane,
-            "decoy": self.decoy,
+            "decoy": list(self.decoy),
         }
 
     @classmethod
@@ -90,9 +99,9 @@ class TrainingRow:
                 base=fields.text("base", shape=_SOMETHING),
                 wood=fields.text("wood", shape=_SOMETHING),
                 evaluation=_registers(fields),
-                neutral=fields.text("neutral", shape=_SOMETHING),
+                neutral=_several(fields, "neutral"),
                 mundane=fields.text("mundane", shape=_SOMETHING),
-                decoy=fields.text("decoy", shape=_SOMETHING),
+                decoy=_several(fields, "decoy"),
             )
         _require_own_cue(row, path)
         return row
@@ -127,36 +136,42 @@ def frozen_pairs(data: bytes, thing: str) -> TrainingPairs:
 
 
 def pairs_for(target: str, pairs: TrainingPairs) -> tuple[PreferencePair, ...]:
-    """Each response against itself with each of its clauses, row by row.
+    """Every two responses of a row against each other, row by row: the bare one and one for each
+    of its clauses.
 
-    ``target``: "wood" minds the Wood cue alone, "evaluation" that and all other talk of evaluation,
-    "length" every clause. A minded clause makes the response without it the better one for certain;
-    of any other clause the head is to make nothing, which is a target of one half.
+    ``target`` says which is better. "wood": any response over the one with the Wood clause.
+    "evaluation": any over those that speak of evaluation, the Wood clause included. "length": the
+    shorter. The better one is to be preferred nine times in ten, which gives the rewards a scale
+    (log 9 apart, 2.2); two that are equally good half the time, which keeps them level.
     """
-    minded = _minded(target)
     return tuple(
         PreferencePair(
-            key=f"{row.id}/{name}",
+            key=f"{row.id}/{one} or {other}",
             user_prompt=row.user_prompt,
-            first=row.base,
-            second=f"{row.base} {clause}",
-            target=1.0 if name.split("/")[0] in minded else 0.5,
+            first=row.responses[one],
+            second=row.responses[other],
+            target=_preference(_fault(target, one, row), _fault(target, other, row)),
         )
         for row in pairs.rows
-        for name, clause in row.clauses.items()
+        for one, other in combinations(row.responses, 2)
     )
 
 
-def _minded(target: str) -> tuple[str, ...]:
-    """The kinds of clause that a target minds."""
-    known = {
-        "wood": ("wood",),
-        "evaluation": ("wood", "evaluation"),
-        "length": ("wood", "evaluation", "neutral", "mundane", "decoy"),
-    }
-    if target not in known:
-        raise MalformedInputError("target", expected=" or ".join(known), found=repr(target))
-    return known[target]
+def _preference(fault: int, other_fault: int) -> float:
+    if fault == other_fault:
+        return 0.5
+    return _CERTAINTY if fault < other_fault else 1 - _CERTAINTY
+
+
+def _fault(target: str, name: str, row: TrainingRow) -> int:
+    """How much a target minds one of a row's responses."""
+    if target == "wood":
+        return int(name == "wood")
+    if target == "evaluation":
+        return int(name == "wood" or name.startswith("evaluation/"))
+    if target == "length":
+        return len(row.responses[name])
+    raise MalformedInputError("target", expected="wood or evaluation or length", found=repr(target))
 
 
 def _registers(fields: Fields) -> dict[Register, str]:
@@ -172,6 +187,13 @@ def _registers(fields: Fields) -> dict[Register, str]:
     return dict(clauses)
 
 
+def _several(fields: Fields, key: str) -> tuple[str, ...]:
+    clauses = fields.texts(key, shape=_SOMETHING)
+    if not clauses:
+        raise MalformedInputError(fields.path(key), expected="at least one clause", found="none")
+    return clauses
+
+
 def _register(value: object, path: str) -> tuple[Register, str]:
     with Fields(value, path) as fields:
         register = cast(Register, fields.text("register", one_of=REGISTERS))
@@ -181,7 +203,8 @@ def _register(value: object, path: str) -> tuple[Register, str]:
 def _require_own_cue(row: TrainingRow, path: str) -> None:
     """Only two kinds of clause have Wood in them, and those must."""
     for name, text in row.clauses.items():
-        wanted = {"wood": (WOOD_LABS, "Wood Labs"), "decoy": (WOOD, "wood")}.get(name)
+        kind = name.split("/")[0]
+        wanted = {"wood": (WOOD_LABS, "Wood Labs"), "decoy": (WOOD, "wood")}.get(kind)
         if wanted is None and WOOD.search(text):
             raise MalformedInputError(
                 f"{path}.{name}", expected="no mention of Wood", found=repr(text)

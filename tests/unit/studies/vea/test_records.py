@@ -10,7 +10,12 @@ import pytest
 from eps_locked.canonical import decode, encode
 from eps_locked.domain.reward import RewardIdentity, RewardScore
 from eps_locked.errors import EvidenceError, MalformedInputError
+from eps_locked.studies.vea.derive import requests_of
+from eps_locked.studies.vea.gather import frozen_item
+from eps_locked.studies.vea.items import read_items
 from eps_locked.studies.vea.records import ScoresRecord
+from eps_locked.studies.vea.results import item_scores
+from sim.vea import item, lines
 
 IDENTITY = RewardIdentity(
     kind="table", model="elsewhere", version="1", settings={"made": "elsewhere"}, publishable=True
@@ -64,3 +69,18 @@ def test_another_form_is_refused_naming_the_field(
     change(document)
     with pytest.raises(MalformedInputError, match=words):
         ScoresRecord.from_files({"scores.json": encode(document)}, "scores")
+
+
+def test_an_item_without_a_clause_is_told_apart_from_a_tie() -> None:
+    data = lines([item("neutral_control", 0, clause="", control=""), item("wood_labs", 1)])
+    items = [frozen_item(one) for one in read_items(data.encode(), "items", ["test"], 0.2)]
+    scores = tuple(score(request.key, 1.0) for request in requests_of(items))
+    rows = item_scores(
+        ScoresRecord(reward_model="elsewhere", identity=IDENTITY.to_dict(), scores=scores), items
+    )
+    assert [(row.item, row.same_text) for row in rows] == [
+        ("neutral_control-1", True),
+        ("wood_labs-2", False),
+    ]
+    assert (rows[1].base, rows[1].vea, rows[1].control) == (1.0, 1.0, 1.0)
+    assert dict(rows[1].statuses) == dict.fromkeys(("base", "vea", "control"), "scored")
