@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from eps_locked import files
 from eps_locked.domain.clock import parse_time
+from eps_locked.errors import RefusedError
 from eps_locked.lock.workspace import Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,3 +61,24 @@ def workspace_at(root: Path) -> Workspace:
 
 def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True))
+
+
+def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """All files, or none where one exists that would change.
+
+    Raises RefusedError for such a file, naming it.
+    """
+    missing = {}
+    for name, data in contents.items():
+        path = folder / name
+        if not (path.exists() or path.is_symlink()):
+            missing[path] = data
+        elif files.read_bytes(path) != data:
+            raise RefusedError(
+                str(path),
+                problem="exists, holds something else and is never overwritten",
+                next_step="choose another --out",
+            )
+    files.make_folder(folder)
+    for path, data in missing.items():
+        files.write_once(path, data)

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from eps_locked import files
-from eps_locked.cli.common import echo_json, json_option
-from eps_locked.errors import MalformedInputError, RefusedError
+from eps_locked.cli.common import echo_json, json_option, write_folder
+from eps_locked.errors import MalformedInputError
 from eps_locked.report.drift.page import table_files
 from eps_locked.report.marks import plain_text
 from eps_locked.studies.drift.analysis import analyse
@@ -143,7 +143,7 @@ def analyse_command(
     )
     sentences = claims(document)
     if out is not None:
-        _write(out.absolute(), table_files(document, sentences, f"Drift in {table.name}"))
+        write_folder(out.absolute(), table_files(document, sentences, f"Drift in {table.name}"))
     if as_json:
         echo_json(document)
         return
@@ -163,24 +163,6 @@ def _in_unit(option: str, value: float | None, read: UserTable) -> float:
         found="none",
         next_step=f"give {option}, or --rate if scores are shares from 0 to 1",
     )
-
-
-def _write(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """All files, or none where one exists that would change."""
-    missing = {}
-    for name, data in contents.items():
-        path = folder / name
-        if not (path.exists() or path.is_symlink()):
-            missing[path] = data
-        elif files.read_bytes(path) != data:
-            raise RefusedError(
-                str(path),
-                problem="exists, holds something else and is never overwritten",
-                next_step="choose another --out",
-            )
-    files.make_folder(folder)
-    for path, data in missing.items():
-        files.write_once(path, data)
 
 
 def _echo(document: Mapping[str, Any], sentences: Sequence[str], read: UserTable) -> None:

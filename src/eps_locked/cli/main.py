@@ -35,6 +35,11 @@ _COMMANDS = {
         "drift",
         "Analyse replies; people and judge.",
     ),
+    "vea": (
+        "eps_locked.cli.vea",
+        "vea",
+        "Matched pairs, preference pairs and their scores, ours or anybody's.",
+    ),
     "score": ("eps_locked.cli.score", "score_command", "Score metrics on open cells."),
     "metric": ("eps_locked.cli.metric", "metric", "Run a metric plug-in; export its materials."),
     "submit": ("eps_locked.cli.looks", "submit_command", "Freeze a metric's predictions."),

@@ -85,20 +85,17 @@ def strip_chart(
     unit: str,
     band: tuple[float, float] | None = None,
     marked: Sequence[float] = (),
+    axis: Axis | None = None,
 ) -> Html:
     """Rows of intervals on one axis. The words of a row say what its drawing shows, which therefore
-    says nothing to a screen reader. ``marked``: values besides 0 that get a line."""
-    values = [
-        end
-        for one in strips
-        for end in (one.value, one.low, one.high, *(one.inner or ()), *(one.band or ()))
-    ]
-    axis = axis_over([*values, *(band or ()), *marked])
+    says nothing to a screen reader. ``marked``: values besides 0 that get a line. ``axis``: one
+    that holds every value, where it is not to follow from them."""
+    axis = axis or axis_over([*strip_ends(strips), *(band or ()), *marked])
     rows = [
         tag(
             "div",
             tag("span", one.name, class_="name"),
-            _drawing(one, axis, one.band or band, marked),
+            track(one, axis, one.band or band, marked),
             tag("span", one.words, class_="words"),
             class_="strip",
         )
@@ -107,7 +104,7 @@ def strip_chart(
     foot = tag(
         "div",
         tag("span", class_="name"),
-        _ticks(axis),
+        ticks(axis),
         tag("span", unit, class_="words"),
         class_="strip axis",
         aria_hidden="true",
@@ -115,10 +112,19 @@ def strip_chart(
     return tag("div", rows, foot, class_="strips", role="group", aria_label=label)
 
 
-def _drawing(
-    one: Strip, axis: Axis, band: tuple[float, float] | None, marked: Sequence[float]
+def strip_ends(strips: Iterable[Strip]) -> list[float | None]:
+    """Every value that rows of intervals reach."""
+    return [
+        end
+        for one in strips
+        for end in (one.value, one.low, one.high, *(one.inner or ()), *(one.band or ()))
+    ]
+
+
+def track(
+    one: Strip, axis: Axis, band: tuple[float, float] | None = None, marked: Sequence[float] = ()
 ) -> Html:
-    """As high as its row, so that the lines of all rows meet."""
+    """What is drawn of a row; as high as the row, so that the lines of all rows meet."""
     marks: list[Html | None] = []
     if band is not None:
         left, right = axis.x(band[0]), axis.x(band[1])
@@ -145,7 +151,8 @@ def _level(low: float, high: float, look: str) -> Html:
     return tag("line", x1=_at(low), y1="50%", x2=_at(high), y2="50%", class_=look)
 
 
-def _ticks(axis: Axis) -> Html:
+def ticks(axis: Axis) -> Html:
+    """The numbers below an axis."""
     return tag(
         "svg",
         [

@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from eps_locked.studies.common.rounding import rounded
 from eps_locked.studies.drift.awareness_analysis import AwarenessGrades, awareness_entry
 from eps_locked.studies.drift.effects import comparison_entries
 from eps_locked.studies.drift.judging_analysis import judging_entry
@@ -21,7 +22,6 @@ from eps_locked.studies.drift.outcomes import (
     arm_entries,
     null_entries,
     null_summary,
-    rounded,
 )
 from eps_locked.studies.drift.plan import AnalysisSettings
 from eps_locked.studies.drift.readout_shifts import Readouts, readout_entry

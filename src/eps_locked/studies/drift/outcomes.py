@@ -20,7 +20,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from eps_locked.errors import StatsInputError
 from eps_locked.stats.bootstrap import generator_from_digest
 from eps_locked.stats.checks import FloatArray, IntArray
 from eps_locked.stats.stem_bootstrap import StemEffect, stem_effects, stem_weights
@@ -42,7 +41,6 @@ __all__ = [
     "null_entries",
     "null_summary",
     "number_or_none",
-    "rounded",
 ]
 
 Unit = Literal["points", "score units"]
@@ -110,26 +108,6 @@ class Study:
     @property
     def settings(self) -> AnalysisSettings:
         return self.draws.settings
-
-
-def rounded(value: Any) -> Any:
-    """The same value with every float at 10 significant digits, as it goes into a document.
-
-    Sums in another order differ in the last digits between processors; a document must not. Raises
-    StatsInputError for a float that is not finite.
-    """
-    if isinstance(value, Mapping):
-        return {key: rounded(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(one) for one in value]
-    if isinstance(value, np.integer | np.bool_):
-        return value.item()
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise StatsInputError("document", expected="finite numbers", found=value)
-        # + 0.0 turns a negative zero into the usual one.
-        return float(f"{value:.10g}") + 0.0
-    return value
 
 
 def cell_means(values: FloatArray, axes: tuple[int, ...]) -> FloatArray:

@@ -16,7 +16,7 @@ from eps_locked.stats.stem_power import (
     power_of,
     simulated_coverage,
 )
-from eps_locked.studies.drift.outcomes import rounded
+from eps_locked.studies.common.rounding import rounded
 from eps_locked.studies.drift.plan import Battery, DriftPlan
 
 __all__ = ["POWER_FILE", "power_document", "power_files"]

@@ -25,7 +25,7 @@ from eps_locked.domain.fields import Fields
 from eps_locked.domain.model import ReadoutEngine, SpanRequest, TokenIds
 from eps_locked.errors import BackendError, EvidenceError
 from eps_locked.stats.checks import FloatArray
-from eps_locked.studies.drift.outcomes import rounded
+from eps_locked.studies.common.rounding import rounded
 from eps_locked.studies.drift.plan import ReadoutRules
 from eps_locked.studies.drift.rendering import READOUT_SCHEMA
 from eps_locked.studies.drift.task import Task

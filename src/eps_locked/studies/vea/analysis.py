@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, get_args
 
 from eps_locked.stats.breadth import breadth_interval, resampled_verdicts
 from eps_locked.stats.multiplicity import benjamini_hochberg
+from eps_locked.studies.common.rounding import rounded
 from eps_locked.studies.vea.deltas import (
     RESPONSES,
     FamilyDeltas,
@@ -27,7 +28,6 @@ from eps_locked.studies.vea.deltas import (
 )
 from eps_locked.studies.vea.effects import Draws, against_anchor, effect_entry, joint_weights
 from eps_locked.studies.vea.items import ANCHOR, FAMILIES, NEUTRAL, Family, Measure
-from eps_locked.studies.vea.rounding import rounded
 from eps_locked.studies.vea.settings import VeaSettings
 from eps_locked.studies.vea.verdicts import breadth_counts, family_verdict, gate_entry, headline
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from eps_locked.stats.paired_power import shown_within
+from eps_locked.studies.common.rounding import rounded
 from eps_locked.studies.vea.deltas import role_of
 from eps_locked.studies.vea.effects import Draws
 from eps_locked.studies.vea.items import FAMILIES, Family
-from eps_locked.studies.vea.rounding import rounded
 from eps_locked.studies.vea.settings import VeaSettings
 
 __all__ = ["POWER_SCHEMA", "power_document"]

@@ -22,6 +22,7 @@ __all__ = [
     "DELTAS_FILE",
     "POWER_FILE",
     "breadth_files",
+    "deltas_csv",
     "item_scores",
     "power_files",
 ]
@@ -64,7 +65,7 @@ def breadth_files(inputs: StepInputs, section: VeaPlan, *, is_promised: bool) ->
         expected={model.name: model.expected for model in section.reward_models},
         label="confirmatory" if is_promised else "exploratory",
     )
-    return {BREADTH_FILE: encode(document), DELTAS_FILE: _csv(rows)}
+    return {BREADTH_FILE: encode(document), DELTAS_FILE: deltas_csv(rows)}
 
 
 def item_scores(record: ScoresRecord, items: Sequence[FrozenItem]) -> tuple[ItemScores, ...]:
@@ -93,7 +94,7 @@ def item_scores(record: ScoresRecord, items: Sequence[FrozenItem]) -> tuple[Item
     return tuple(rows)
 
 
-def _csv(rows: Sequence[ItemScores]) -> bytes:
+def deltas_csv(rows: Sequence[ItemScores]) -> bytes:
     """UTF-8, LF, header first. Differences are in the reward model's own unit, in the shortest form
     that reads back to the same number; where a side has no score, the field is empty."""
     sink = io.StringIO()

@@ -21,9 +21,9 @@ from eps_locked.canonical import encode
 from eps_locked.errors import MalformedInputError, StatsInputError
 from eps_locked.stats.bootstrap import generator_from_digest
 from eps_locked.stats.stem_bootstrap import StemEffect, stem_effect, stem_weights
+from eps_locked.studies.common.rounding import rounded
 from eps_locked.studies.drift.analysis import SCHEMA, analyse
 from eps_locked.studies.drift.effects import comparison_kind
-from eps_locked.studies.drift.outcomes import rounded
 from eps_locked.studies.drift.plan import AnalysisSettings
 from eps_locked.studies.drift.rows import NotMeasured
 from eps_locked.studies.drift.table import ArmInfo, BatteryInfo, ReplyRow

@@ -1,0 +1,1 @@
+"""The page of study ``vea``: its own sections, set in the frame that every page shares."""
