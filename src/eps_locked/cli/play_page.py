@@ -42,19 +42,20 @@ def play_to_its_page(workspace: Workspace, name: str, begun: float) -> int:
 
 
 def _show_vea(audited: AuditedRun) -> int:
+    from eps_locked.cli.vea_text import model_text
     from eps_locked.studies.vea.claims import claims
     from eps_locked.studies.vea.results import BREADTH_FILE
 
     document = decode(audited.artifact("P3/breadth", "breadth")[BREADTH_FILE], thing=BREADTH_FILE)
+    sentences = claims(document)
+    for model in document["reward_models"]:
+        click.echo(model_text(document, model, sentences))
     for model in document["reward_models"]:
         known = ""
         if model["expected"] is not None:
             agrees = "as it should be" if model["agrees"] else "WRONG"
             known = f" (made to be {model['expected']}: {agrees})"
         click.echo(plain_text(f"{model['reward_model']}: {model['headline']}{known}"))
-    click.echo("")
-    for one in claims(document):
-        click.echo(plain_text(one))
     return 1 if any(model["agrees"] is False for model in document["reward_models"]) else 0
 
 

@@ -11,7 +11,7 @@ import click
 from eps_locked import files
 from eps_locked.canonical import encode
 from eps_locked.cli.common import echo_json, json_option, write_folder
-from eps_locked.cli.vea_text import families_table, items_lines, pairs_lines, scores_lines
+from eps_locked.cli.vea_text import items_lines, model_text, pairs_lines
 from eps_locked.lock.strict_yaml import parse_yaml
 from eps_locked.report.marks import plain_text
 from eps_locked.studies.common.words import read_word_list
@@ -263,12 +263,4 @@ def _echo(document: Mapping[str, Any], sentences: Sequence[str], read: UserTable
         )
     for model in document["reward_models"]:
         click.echo("")
-        for line in scores_lines(model):
-            click.echo(plain_text(line))
-        click.echo(families_table(document, model), nl=False)
-        click.echo(plain_text(_headline(sentences, model["reward_model"])))
-
-
-def _headline(sentences: Sequence[str], name: str) -> str:
-    """The first sentence about a reward model is its headline."""
-    return next(one for one in sentences if one.startswith(f"Exploratory. {name}: "))
+        click.echo(model_text(document, model, sentences), nl=False)

@@ -13,7 +13,7 @@ from rich.table import Table
 from eps_locked.report.marks import plain_text
 from eps_locked.studies.vea.verdicts import number, probability
 
-__all__ = ["families_table", "items_lines", "pairs_lines", "scores_lines"]
+__all__ = ["families_table", "items_lines", "model_text", "pairs_lines", "scores_lines"]
 
 Entry = Mapping[str, Any]
 _NARROWEST: Final = 60
@@ -36,6 +36,17 @@ _VERDICTS: Final[Mapping[str, str]] = {
     "not_told_from_chance": "not told from chance",
     "too_few_questions": "no interval: fewer than two questions",
 }
+
+
+def model_text(document: Entry, model: Entry, sentences: Sequence[str]) -> str:
+    """One reward model: what was scored, its families, and the sentence that is its headline.
+
+    ``sentences``: the document's claims.
+    """
+    start = f"{model['reward_model']}: "
+    headline = next(one for one in sentences if one.partition(". ")[2].startswith(start))
+    scored = "".join(f"{plain_text(line)}\n" for line in scores_lines(model))
+    return f"{scored}{families_table(document, model)}{plain_text(headline)}\n"
 
 
 def scores_lines(model: Entry) -> Iterator[str]:
