@@ -30,6 +30,7 @@ from eps_locked.studies.battery.sentences import (
     claims,
     served_words,
     stage_words,
+    unthinking,
 )
 from eps_locked.studies.battery.shortfalls import unmet, unmet_of
 
@@ -182,6 +183,9 @@ def echo_battery(document: Mapping[str, Any]) -> None:
                 "sides"
             )
         )
+    for model in document["models"]:
+        for one in unthinking(document, model["model"]):
+            click.echo(plain_text(f"thinking, {model['model']}, {one}"))
     _echo_missing(unmet(document), as_json=False)
 
 
@@ -196,7 +200,12 @@ def _require_date(date: str) -> None:
             raise ValueError(date)
         calendar_date.fromisoformat(date)
     except ValueError as error:
-        raise MalformedInputError("--date", expected="a day as YYYY-MM-DD", found=date) from error
+        raise MalformedInputError(
+            "--date",
+            expected="a day as YYYY-MM-DD",
+            found=repr(date)[:60],
+            next_step="give the day on which the run was measured: it becomes part of the name",
+        ) from error
 
 
 def _complete_batteries(workspace: Workspace) -> list[str]:

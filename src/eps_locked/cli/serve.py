@@ -110,7 +110,10 @@ def serve_command(
     window = window_of(model.path())
     if context_length is not None and context_length > window:
         raise MalformedInputError(
-            "--context-length", expected=f"at most {window}, the model's own", found=context_length
+            "--context-length",
+            expected=f"at most {window}, the model's own",
+            found=context_length,
+            next_step="ask for less, or leave it out for all that the model takes",
         )
     rules = ServingRules(
         context_length=context_length or window,
@@ -145,7 +148,12 @@ def _until_ended(running: RunningServer, routes: Sequence[ServedRoute]) -> int:
 def _split(word: str) -> tuple[str, str]:
     route, equals, where = word.partition("=")
     if not (route and equals and where):
-        raise MalformedInputError("--adapter", expected="ROUTE=WHERE", found=word)
+        raise MalformedInputError(
+            "--adapter",
+            expected="ROUTE=WHERE",
+            found=word,
+            next_step="name the route, and a folder in PEFT layout or run:NAME/STEP",
+        )
     return route, where
 
 

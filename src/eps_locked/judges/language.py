@@ -179,7 +179,10 @@ _FOREIGN_SIGNS: Final = 3
 _DENSE: Final = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 # What a reply quotes or computes says nothing about its language, nor does code without a fence.
 _NOT_PROSE = re.compile(
-    r"```.*?(?:```|\Z)|`[^`\n]*`|https?://\S+|\S*\w(?:[._=/\\(]|::|->)+\w\S*", re.DOTALL
+    # Code without a fence is looked for where a word begins and nowhere within it: where a text has
+    # no spaces, trying every letter of it anew would take the square of its length.
+    r"```.*?(?:```|\Z)|`[^`\n]*`|https?://\S+|(?<![^\s`])\S*\w(?:[._=/\\(]|::|->)+\w\S*",
+    re.DOTALL,
 )
 _WORD = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 _PARTICLES: Final = frozenset(

@@ -17,11 +17,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eps_locked.canonical import digest_value
+from eps_locked.canonical import digest_bytes, digest_value
 from eps_locked.domain.chat import ChatReply, ChatRequest, ChatStatus, EndpointIdentity
 from eps_locked.errors import BackendError, MalformedInputError
 from eps_locked.services.completion import Completion
-from eps_locked.services.line import Attempt, Line, LineWords, Sleep, ask_all
+from eps_locked.services.line import (
+    LONGEST_NOTE,
+    Attempt,
+    Line,
+    LineWords,
+    Sleep,
+    ask_all,
+)
 from eps_locked.services.listing import has_route, read_listing, said_of
 from eps_locked.services.replies import (
     SERVICE,
@@ -36,12 +43,14 @@ from eps_locked.services.wire import Received, Wire
 __all__ = ["EndpointRules", "OpenAiEndpoint", "rules_for"]
 
 UNKNOWN = "unknown"
+_BEGINNING = 100
 _WORDS: LineWords[ChatStatus] = LineWords(
     service=SERVICE,
     rate_limited="rate_limited",
     outage="outage",
     filtered="filtered",
     garbled="unreadable",
+    too_long="truncated",
 )
 # A service answers so where it has no list of models; anything else about the list is trouble.
 _NO_LIST = frozenset({404, 405, 501})
@@ -117,7 +126,7 @@ class OpenAiEndpoint:
         if entries is not None and not has_route(entries, model):
             raise self._no_route(line, model, [str(entry["id"]) for entry in entries])
         said = {
-            line.clean(name): line.clean(text)
+            line.clean(name): _short(line, text)
             for name, text in said_of(entries or (), model).items()
         }
         server = last[0].attempt.headers.get("server", "") if last else ""
@@ -217,6 +226,16 @@ class OpenAiEndpoint:
             details=tuple(f"has: {line.clean(route)}" for route in sorted(routes))
             or ("has: none",),
         )
+
+
+def _short(line: Line[ChatStatus], text: str) -> str:
+    """A text for a record. Of a long one (a chat template, say) the beginning, with a digest of all
+    of it: two that only begin alike are not one."""
+    shown = line.clean(text)
+    if len(shown) < LONGEST_NOTE:
+        return shown
+    whole = line.strike(text).encode("utf-8", "surrogatepass")
+    return f"{shown[:_BEGINNING]}... {digest_bytes(whole)}"
 
 
 def _body(request: ChatRequest) -> dict[str, Any]:

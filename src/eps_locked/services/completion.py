@@ -15,6 +15,8 @@ from eps_locked.services.strict_json import json_reply, show
 
 __all__ = ["TEXTS", "Completion", "ErrorInReplyError", "completion_of", "read_completion"]
 
+# Beyond this no record can hold a count, and no service can have counted so far.
+_LARGEST = 2**53 - 1
 # The texts of an assistant's message: its answer, its thoughts under two names, its refusal.
 TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
@@ -90,7 +92,7 @@ def completion_of(
     ):
         raise ValueError("a message whose tool_calls are no objects")
     try:
-        encode([model, message])
+        encode([model, message, finish_reason])
     except MalformedInputError:  # half a character, an integer that no record can hold
         raise ValueError("a message that has no exact JSON form") from None
     return Completion(
@@ -106,4 +108,4 @@ def completion_of(
 def _count(usage: object, name: str) -> int | None:
     """None where the service does not say, or says what is no count."""
     value = usage.get(name) if isinstance(usage, Mapping) else None
-    return value if type(value) is int and value >= 0 else None
+    return value if type(value) is int and 0 <= value <= _LARGEST else None

@@ -1,8 +1,9 @@
 """What services say when they refuse: found in their several dialects, and sorted by consequence.
 
-Two refusals do not mean what their HTTP status says. A content filter answers 400, which is else
-for requests that no retry and no other request could mend; here it is about this one request. And
-an account that is spent answers 429, which is else for patience.
+Three refusals do not mean what their HTTP status says. A content filter answers 400, which is else
+for requests that no retry and no other request could mend; here it is about this one request. So it
+is where one request is too long for the context of the model. And an account that is spent answers
+429, which is else for patience.
 """
 
 from __future__ import annotations
@@ -31,6 +32,18 @@ _FILTER_WORDS = (
     "content management policy",
     "blocked by content filtering policy",
 )
+# OpenAI's code, and llama.cpp's type.
+_TOO_LONG_NAMES = ("context_length_exceeded", "exceed_context_size_error")
+# OpenAI's and vLLM's words; LiteLLM's; llama.cpp's; Anthropic's; TGI's (twice); our own server's.
+_TOO_LONG_WORDS = (
+    "maximum context length",
+    "contextwindowexceedederror",
+    "exceeds the available context size",
+    "prompt is too long",
+    "`inputs` must have less than",
+    "`inputs` tokens + `max_new_tokens` must be",
+    "too long for the context",
+)
 # OpenAI's code, and the end of three of Anthropic's.
 _SPENT = ("insufficient_quota", "spend_limit_reached")
 
@@ -50,6 +63,14 @@ class ServiceError:
         return self.code == _FILTER_CODE or any(each in words for each in _FILTER_WORDS)
 
     @property
+    def is_too_long(self) -> bool:
+        """Whether this one request and its reply have no room in the model's context."""
+        words = self.message.lower()
+        return bool({self.code, self.type} & {*_TOO_LONG_NAMES}) or any(
+            each in words for each in _TOO_LONG_WORDS
+        )
+
+    @property
     def is_spent(self) -> bool:
         """Whether the account may spend no more."""
         return self.type.endswith(_SPENT) or self.code.endswith(_SPENT)
@@ -62,14 +83,16 @@ def read_error(body: bytes | Mapping[str, object]) -> ServiceError:
     except ValueError:
         value = {}
     error = value.get("error")
-    if not isinstance(error, Mapping):
+    if isinstance(error, str):
+        error = {**value, "message": error}
+    elif not isinstance(error, Mapping):
         error = value
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, Mapping) else error.get("code")
     return ServiceError(
         type=_text(error.get("type")),
         code=_text(code),
-        message=_text(error.get("message")) or _text(error.get("detail")),
+        message=_text(error.get("message")) or _detail(error.get("detail")),
     )
 
 
@@ -84,7 +107,22 @@ def next_step(rules: LineRules, error_type: str) -> str:
         f"{variable}",
         "not_found_error": f"check model {rules.model} and the endpoint in the plan",
     }
+    if error_type.startswith("HTTP 3"):
+        return "no redirect is followed; write where it leads as the endpoint of the plan"
     return steps.get(error_type, "read the service's words; check the endpoint in the plan")
+
+
+def _detail(value: object) -> str:
+    """A text, or what FastAPI lists of a body that it would not take: places with messages."""
+    if not isinstance(value, list):
+        return _text(value)
+    found = []
+    for one in value:
+        if isinstance(one, Mapping) and isinstance(one.get("msg"), str):
+            place = one.get("loc")
+            where = ".".join(map(str, place)) if isinstance(place, list) else ""
+            found.append(f"{where}: {one['msg']}" if where else one["msg"])
+    return "; ".join(found)
 
 
 def _text(value: object) -> str:

@@ -263,6 +263,8 @@ class Line(Generic[F]):
             return self._words.outage, note
         if error.is_filter:
             return self._words.filtered, self.clean(f"HTTP {got.status} {error.message}")
+        if error.is_too_long and self._words.too_long is not None:
+            return self._words.too_long, self.clean(f"HTTP {got.status} {error.message}")
         error_type = FINAL_TYPES.get(got.status, f"HTTP {got.status} {error.type}".strip())
         raise self._over("a request", error_type, error.message)
 

@@ -1,9 +1,10 @@
 """How what came over the wire becomes one reply of a chat, and how the lost ones are counted.
 
 The finish reasons ``stop`` and ``tool_calls`` are ``answered``, unless nothing but thoughts came:
-``empty``. ``length`` is ``truncated``. ``content_filter``, a filled ``refusal`` and HTTP 400 from a
-content filter are ``filtered``. Any other finish reason is ``unreadable``, and so is a reply that
-quotes the key, of which nothing is kept.
+``empty``. ``length`` is ``truncated``, and so is HTTP 400 for a request that has no room in the
+model's context. ``content_filter``, a filled ``refusal`` and HTTP 400 from a content filter are
+``filtered``. Any other finish reason is ``unreadable``, and so is a reply that quotes the key, of
+which nothing is kept.
 """
 
 from __future__ import annotations
@@ -178,6 +179,7 @@ def _status_of(value: Mapping[str, object]) -> int:
         code = int(code)
     if type(code) is int and 400 <= code <= 599:
         return code
-    if read_error(value).is_filter:
+    said = read_error(value)
+    if said.is_filter or said.is_too_long:
         return 400
     return _CODES.get(code, 500) if isinstance(code, str) else 500

@@ -96,11 +96,12 @@ def rules_for(rules: EndpointRules, model: str) -> _RulesFor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineWords(Generic[F]):
-    """What the user of a line calls the service, and the four ways in which no reply came.
+    """What the user of a line calls the service, and the ways in which no reply came.
 
     ``service`` begins errors and log lines: "judge", "endpoint", "reward model". ``filtered``: a
     content filter would not let the request through. ``garbled``: what came was no reply at all,
-    at the last try too.
+    at the last try too. ``too_long``: the request had no room in the model's context; None for a
+    user of whom that would be a fault in every request, and ends the call.
     """
 
     service: str
@@ -108,6 +109,7 @@ class LineWords(Generic[F]):
     outage: F
     filtered: F
     garbled: F
+    too_long: F | None = None
 
 
 def require_key(rules: LineRules, api_key: str, *, service: str) -> str:

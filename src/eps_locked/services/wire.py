@@ -23,6 +23,8 @@ from eps_locked.services.stream import is_done
 __all__ = ["Received", "Wire"]
 
 MAX_REPLY_BYTES = 32_000_000  # a stream may be endless and quick as well
+# Of an error this much is read: its words are short, and it may be endless like any other reply.
+MAX_ERROR_BYTES = 1_000_000
 _UNTIL = "eps_locked_until"
 _LATE = "no whole reply in time"
 
@@ -156,21 +158,32 @@ class Wire:
     def _bound(self, response: Any) -> None:
         """Called before the body comes, that of an error too."""
         until = response.request.extensions[_UNTIL]
-        response.stream = _Bounded(response.stream, lambda: self._monotonic() > until)
+        is_reply = 200 <= response.status_code < 300
+        response.stream = _Bounded(
+            response.stream,
+            lambda: self._monotonic() > until,
+            # What is too long for a reply is told from one that is whole where it is read.
+            None if is_reply else MAX_ERROR_BYTES,
+        )
 
 
 class _Bounded(httpx2.SyncByteStream):  # type: ignore[misc]  # untyped for mypy
-    """The pieces of a body, as long as it is not too late for them."""
+    """The pieces of a body, while it is not too late for them; no more after ``most`` bytes."""
 
-    def __init__(self, inner: Any, is_late: Callable[[], bool]) -> None:
+    def __init__(self, inner: Any, is_late: Callable[[], bool], most: int | None) -> None:
         self._inner = inner
         self._is_late = is_late
+        self._most = most
 
     def __iter__(self) -> Iterator[bytes]:
+        n_bytes = 0
         for piece in self._inner:
             if self._is_late():
                 raise httpx2.ReadTimeout(_LATE)
             yield piece
+            n_bytes += len(piece)
+            if self._most is not None and n_bytes >= self._most:
+                return
 
     def close(self) -> None:
         self._inner.close()

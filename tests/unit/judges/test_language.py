@@ -134,3 +134,9 @@ def test_a_foreign_quotation_in_english_prose_is_english_whatever_its_length() -
     prose = "This is how you would say it in Russian, word for word and quite politely: "
     assert not is_other_language(prose + quoted)
     assert is_other_language("Sure: " + quoted)
+
+
+def test_text_without_spaces_is_read_in_one_go() -> None:
+    """Trying each of its letters anew would take minutes."""
+    assert why_other_language("a" * 200_000) is None
+    assert why_other_language("\u4e2d" * 200_000) is not None

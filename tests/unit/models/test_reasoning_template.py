@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -125,15 +125,24 @@ def prompts(tokenizer: HfChatTokenizer) -> list[TokenIds]:
     return [tokenizer.render([Message(role="user", content=text)]) for text in QUESTIONS]
 
 
-def ask(
-    served: Any,
-    tokenizer: HfChatTokenizer,
-    setting: str,
-    *,
-    in_template: bool = False,
-    close: str = CLOSE,
-    n_tokens: int = 6,
-) -> tuple[tuple[Told, ...], list[tuple[Prompt, ...]], ReasoningIds]:
+Answered = tuple[tuple[Told, ...], list[tuple[Prompt, ...]], ReasoningIds]
+
+
+@pytest.fixture(scope="module")
+def ask(served: Any, plain: HfChatTokenizer, thinking: HfChatTokenizer) -> Callable[..., Answered]:
+    """``asked`` with the template that belongs to it, once for equal arguments."""
+
+    @cache
+    def call(setting: str, *, in_template: bool = False, close: str = CLOSE) -> Answered:
+        tokenizer = thinking if in_template else plain
+        return asked(served, tokenizer, setting, in_template=in_template, close=close)
+
+    return call
+
+
+def asked(
+    served: Any, tokenizer: HfChatTokenizer, setting: str, *, in_template: bool, close: str
+) -> Answered:
     """Answers to the questions, what was sent for them, and the frozen block."""
     plan = section(in_template=in_template, close=close)
     ids, engine = frozen_ids(plan, tokenizer), Recorder(served)
@@ -142,14 +151,14 @@ def ask(
         tokenizer=tokenizer,
         ids=ids,
         setting=plan.setting(setting),
-        decoding=Decoding(max_new_tokens=n_tokens, temperature=0.7),
+        decoding=Decoding(max_new_tokens=6, temperature=0.7),
         seed=partial(seed, "step"),
     )
-    asked = [
+    rows = [
         Asked(probe=f"stem_{number}/0", sample=0, prompt=prompt)
         for number, prompt in enumerate(prompts(tokenizer))
     ]
-    return reasoner.ask(asked), engine.sent, ids
+    return reasoner.ask(rows), engine.sent, ids
 
 
 def seed(*labels: str) -> int:
@@ -173,10 +182,10 @@ def test_whether_the_template_opens_the_block_is_read_off_its_prompts(
 
 @pytest.mark.parametrize("setting", ["closed", "short", "dots"])
 def test_a_block_opened_by_the_template_or_by_us_is_the_same_prompt_and_reply(
-    served: Any, plain: HfChatTokenizer, thinking: HfChatTokenizer, setting: str
+    ask: Callable[..., Answered], setting: str
 ) -> None:
-    ours, sent_by_us, _ = ask(served, plain, setting)
-    theirs, sent_by_template, _ = ask(served, thinking, setting, in_template=True)
+    ours, sent_by_us, _ = ask(setting)
+    theirs, sent_by_template, _ = ask(setting, in_template=True)
     assert [[row.token_ids for row in call] for call in sent_by_us] == [
         [row.token_ids for row in call] for call in sent_by_template
     ]
@@ -188,11 +197,14 @@ def test_a_block_opened_by_the_template_or_by_us_is_the_same_prompt_and_reply(
 
 @pytest.mark.parametrize("in_template", [False, True])
 def test_a_budget_of_nothing_is_a_closed_block(
-    served: Any, plain: HfChatTokenizer, thinking: HfChatTokenizer, in_template: bool
+    ask: Callable[..., Answered],
+    plain: HfChatTokenizer,
+    thinking: HfChatTokenizer,
+    in_template: bool,
 ) -> None:
     tokenizer = thinking if in_template else plain
-    closed, sent, ids = ask(served, tokenizer, "closed", in_template=in_template)
-    nothing, sent_too, _ = ask(served, tokenizer, "nothing", in_template=in_template)
+    closed, sent, ids = ask("closed", in_template=in_template)
+    nothing, sent_too, _ = ask("nothing", in_template=in_template)
     assert closed == nothing
     assert sent == sent_too
     block = OPEN + CLOSE if not in_template else CLOSE
@@ -202,9 +214,9 @@ def test_a_budget_of_nothing_is_a_closed_block(
 
 
 def test_reasoning_over_the_budget_is_cut_to_the_token_and_the_reply_follows_its_close(
-    served: Any, plain: HfChatTokenizer
+    ask: Callable[..., Answered], plain: HfChatTokenizer
 ) -> None:
-    told, (first, second), ids = ask(served, plain, "short")
+    told, (first, second), ids = ask("short")
     for prompt, opened, closed, one in zip(prompts(plain), first, second, told, strict=True):
         assert opened.token_ids == (*prompt, *ids.open)
         head = len(opened.token_ids)
@@ -219,9 +231,9 @@ def test_reasoning_over_the_budget_is_cut_to_the_token_and_the_reply_follows_its
 
 
 def test_a_filler_is_exactly_as_long_as_it_says_and_says_nothing(
-    served: Any, plain: HfChatTokenizer
+    ask: Callable[..., Answered], plain: HfChatTokenizer
 ) -> None:
-    told, (sent,), ids = ask(served, plain, "dots")
+    told, (sent,), ids = ask("dots")
     for prompt, row, one in zip(prompts(plain), sent, told, strict=True):
         filler = row.token_ids[len(prompt) + len(ids.open) : -len(ids.close)]
         assert len(filler) == one.n_reasoning_tokens == 7
@@ -230,10 +242,10 @@ def test_a_filler_is_exactly_as_long_as_it_says_and_says_nothing(
 
 
 def test_free_reasoning_is_parted_where_the_model_closed_it(
-    served: Any, plain: HfChatTokenizer
+    ask: Callable[..., Answered], plain: HfChatTokenizer
 ) -> None:
     """The small model writes no such tag, so its first full stop closes the block here."""
-    told, calls, _ = ask(served, plain, "free", close=".")
+    told, calls, _ = ask("free", close=".")
     assert len(calls) <= 2
     replied = [one for one in told if not one.exhausted]
     assert replied
@@ -246,9 +258,9 @@ def test_free_reasoning_is_parted_where_the_model_closed_it(
 
 
 def test_reasoning_that_never_closes_is_asked_again_and_then_counted(
-    served: Any, plain: HfChatTokenizer
+    ask: Callable[..., Answered],
 ) -> None:
-    told, calls, _ = ask(served, plain, "free", close="\n</think>\n\n")
+    told, calls, _ = ask("free")
     assert len(calls) == 2
     assert [one.exhausted for one in told] == [True, True]
     assert [(one.reply, one.token_ids, one.attempts) for one in told] == [("", (), 2)] * 2
@@ -257,8 +269,10 @@ def test_reasoning_that_never_closes_is_asked_again_and_then_counted(
     assert len(seeds) == 4
 
 
-def test_a_row_says_the_same_alone(served: Any, plain: HfChatTokenizer) -> None:
-    together, _, ids = ask(served, plain, "short")
+def test_a_row_says_the_same_alone(
+    served: Any, ask: Callable[..., Answered], plain: HfChatTokenizer
+) -> None:
+    together, _, ids = ask("short")
     plan = section(in_template=False)
     reasoner = Reasoner(
         engine=served,
@@ -269,5 +283,5 @@ def test_a_row_says_the_same_alone(served: Any, plain: HfChatTokenizer) -> None:
         seed=partial(seed, "step"),
     )
     for number, prompt in enumerate(prompts(plain)):
-        asked = Asked(probe=f"stem_{number}/0", sample=0, prompt=prompt)
-        assert reasoner.ask([asked]) == (together[number],)
+        row = Asked(probe=f"stem_{number}/0", sample=0, prompt=prompt)
+        assert reasoner.ask([row]) == (together[number],)

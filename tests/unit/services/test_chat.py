@@ -389,6 +389,22 @@ def test_reply_that_is_endless_and_quick_is_an_outage(monkeypatch: pytest.Monkey
     assert "a reply of more than 5000 bytes" in reply.note
 
 
+def test_error_that_is_endless_and_quick_is_told_by_its_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eps_locked.services.wire.MAX_ERROR_BYTES", 100_000)
+    endless = Answer(status=429, pieces=(b"x" * 50_000,), repeats=True)
+    reply = ask_once(endless, max_tries=1)
+    assert (reply.status, reply.note) == ("rate_limited", "HTTP 429")
+
+
+@pytest.mark.parametrize("count", [-1, 2**53, 10**30, "7", True])
+def test_count_of_tokens_that_is_none_is_not_recorded(count: Any) -> None:
+    usage = {"prompt_tokens": 11, "completion_tokens": count}
+    reply = ask_once(as_json(completion("Hello.", usage=usage)), asked=request(stream=False))
+    assert (reply.n_prompt_tokens, reply.n_completion_tokens) == (11, None)
+
+
 def test_killed_server_is_an_outage_of_what_was_on_its_way_and_of_the_rest() -> None:
     asked = requests(30)
     with ChatServer() as server:
@@ -437,15 +453,39 @@ def test_content_filter_stops_one_request_and_not_the_call(answer: Answer, statu
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        failing(400, "Too many tokens", code="context_length_exceeded"),
+        failing(400, "This model's maximum context length is 4096 tokens. However, you"),
+        failing(400, "litellm.ContextWindowExceededError: no", code="400"),
+        as_json({"error": {"type": "exceed_context_size_error", "message": "m", "code": 400}}, 400),
+        as_json({"error": "Input validation error: `inputs` must have less than 9 tokens"}, 422),
+        failing(400, "messages: the request is too long for the context: expected at most 9"),
+        as_json({"error": {"message": "no", "code": "context_length_exceeded"}}),
+    ],
+)
+def test_request_without_room_in_the_context_is_one_reply_that_is_missing(answer: Answer) -> None:
+    """The others are answered, and it is no trouble of the line."""
+    with ChatServer([answer]) as server:
+        replies = endpoint_at(server, max_concurrency=1).ask(requests(2))
+    assert [one.status for one in replies] == ["truncated", "answered"]
+    assert (replies[0].content, replies[0].message, replies[0].tries) == ("", None, 1)
+    assert replies[0].note.startswith("HTTP ")
+    require_replies(rules_for(Rules(max_transport_share=0.0), ROUTE), replies)
+
+
+@pytest.mark.parametrize(
     ("answer", "named"),
     [
-        (failing(400, "context is too long"), "context is too long"),
+        (failing(400, "seed is not supported"), "seed is not supported"),
+        (as_json({"error": "no such model"}, 404), "no such model"),
+        (as_json({"detail": [{"loc": ["body", "seed"], "msg": "odd"}]}, 422), "body.seed: odd"),
         (failing(401, f"Incorrect API key provided: {KEY}"), "CHAT_KEY"),
         (failing(403, f"{KEY} may not"), "CHAT_KEY"),
         (failing(404, f"no such model for {KEY}"), ROUTE),
         (failing(429, "no", code="insufficient_quota"), "account"),
         (Answer(status=307, headers={"location": "http://127.0.0.1:9/"}), "HTTP 307"),
-        (Answer(status=302, headers={"location": "/v1/models"}), "HTTP 302"),
+        (Answer(status=302, headers={"location": "/v1/models"}), "no redirect is followed"),
         (as_json({"error": {"message": "no such route", "code": 404}}), "no such route"),
     ],
 )
@@ -551,6 +591,17 @@ def test_identity_is_what_the_endpoint_itself_says() -> None:
     }
     assert identity.server.startswith("BaseHTTP")
     assert server.seen[0].path == "/v1/models"
+
+
+def test_long_word_of_an_endpoint_is_told_from_one_that_begins_alike() -> None:
+    said = []
+    for end in ("a", "b", "\ud800"):
+        entry = {"id": ROUTE, "chat_template": f"{'{% if tools %}' * 40}{KEY}{end}", "short": end}
+        with ChatServer(listing=listing(entry)) as server:
+            said.append(endpoint_at(server).identity(ROUTE).said["chat_template"])
+    assert len(set(said)) == 3
+    assert all(one.startswith("{% if tools %}") and "... blake3:" in one for one in said)
+    assert max(map(len, said)) <= 200
 
 
 def test_server_that_calls_itself_a_rehearsal_is_not_published() -> None:

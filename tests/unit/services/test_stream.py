@@ -183,6 +183,7 @@ def test_error_among_the_pieces_is_an_error() -> None:
         (completion("x", tool_calls={}), "tool_calls are no objects"),
         (completion("x", tool_calls=["f"]), "tool_calls are no objects"),
         (completion("x", 7), "finish reason"),
+        (completion("x", "\ud800"), "no exact JSON form"),
         (completion("x", audio=2**70), "no exact JSON form"),
         ({"ok": True}, "one choice"),
     ],

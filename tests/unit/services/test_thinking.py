@@ -32,6 +32,14 @@ from eps_locked.services.thinking import split_thinking
         ("<think>not <think> again</think>Hello.", "Hello.", ("not <think> again",)),
         ("a</think>b</think>Hello.", "Hello.", ("a", "b")),
         ("<think>a</think>b</think>Hello.", "Hello.", ("a", "b")),
+        # Other models' tags; a model has one kind, so what it says of another's is text.
+        ("[THINK]why[/THINK]Hello.", "Hello.", ("why",)),
+        ("◁think▷why◁/think▷Hello.", "Hello.", ("why",)),
+        ("<seed:think>why</seed:think>\nHello.", "Hello.", ("why",)),
+        ("<|begin_of_thought|>why<|end_of_thought|>Hello.", "Hello.", ("why",)),
+        ("why[/THINK]Hello.", "Hello.", ("why",)),
+        ("[THINK]not </think> yet[/THINK]Hello.", "Hello.", ("not </think> yet",)),
+        ("<think>a</think>Write [THINK].", "Write [THINK].", ("a",)),
         # No tags at all.
         ("<THINK>a</THINK>", "<THINK>a</THINK>", ()),
         ("<thinking>a</thinking>", "<thinking>a</thinking>", ()),

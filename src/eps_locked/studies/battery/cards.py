@@ -17,6 +17,7 @@ from eps_locked.studies.battery.sentences import (
     missing_words,
     served_words,
     stage_words,
+    unthinking,
 )
 
 __all__ = ["card", "rate_text"]
@@ -33,7 +34,10 @@ def card(document: Mapping[str, Any], model: str, evidence: str | None = None) -
     names = [one["model"] for one in document["models"]]
     if model not in names:
         raise MalformedInputError(
-            f"card of {model}", expected=" or ".join(names), found="no model of that name"
+            f"card of {model}",
+            expected=" or ".join(names),
+            found="no model of that name",
+            next_step=f"battery show {document['run']} lists the models with their rates",
         )
     entry = document["models"][names.index(model)]
     own = [one for one in document["comparisons"] if one["model"] == model]
@@ -60,7 +64,9 @@ def card(document: Mapping[str, Any], model: str, evidence: str | None = None) -
     if not own:
         lines += ["", "No base to compare with in this run: a rate by itself says little."]
     lines += _stages([one for one in document["stages"] if one["model"] == model])
-    lines += _thinking([one for one in document["thinking"] if one["model"] == model])
+    lines += _thinking(
+        [one for one in document["thinking"] if one["model"] == model], unthinking(document, model)
+    )
     weak = document["weak_discriminators"]
     if weak:
         lines += ["", "## Weak discriminators in this run", ""]
@@ -160,11 +166,11 @@ def _stages(found: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines + [f"- {_text(stage_words(one))}" for one in found]
 
 
-def _thinking(found: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not found:
+def _thinking(found: Sequence[Mapping[str, Any]], without: Sequence[str]) -> list[str]:
+    if not (found or without):
         return []
     lines = ["", "## What was thought before the answers", ""]
-    return lines + [
+    lines += [
         f"- {axis_name(one['axis'], one['thinking'])}: of {one['n_both_read']} replies that were "
         f"read on both sides, refused in the thinking and complied in the answer "
         f"{one['refused_in_thinking_only']}, the reverse {one['refused_in_answer_only']}, refused "
@@ -172,6 +178,7 @@ def _thinking(found: Sequence[Mapping[str, Any]]) -> list[str]:
         f"either {one['partial_in_either']}."
         for one in found
     ]
+    return lines + [f"- {one}." for one in without]
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

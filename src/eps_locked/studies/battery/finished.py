@@ -11,7 +11,7 @@ from eps_locked.canonical import decode, short
 from eps_locked.errors import EvidenceError, RefusedError
 from eps_locked.lock.freeze import load_plan
 from eps_locked.studies.battery.comparing import compare, keys_of
-from eps_locked.studies.battery.compatibility import SHOWN, first_difference
+from eps_locked.studies.battery.compatibility import ABSENT, SHOWN, first_difference
 from eps_locked.studies.battery.outcomes import outcomes_of
 from eps_locked.studies.battery.plan import BatteryPlan
 from eps_locked.studies.battery.records import AskRecord
@@ -21,7 +21,7 @@ from eps_locked.studies.battery.served import differences
 from eps_locked.studies.battery.steplist import BATTERY_STEP, ask_step
 from eps_locked.studies.common.rounding import rounded
 
-__all__ = ["FinishedBattery", "compare_across", "promised", "require_compatible"]
+__all__ = ["FinishedBattery", "compare_across", "promised", "require_compatible", "shown"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,8 +96,8 @@ def require_compatible(batteries: Sequence[FinishedBattery]) -> None:
             raise RefusedError(
                 f"{first.name} and {other.name}: {key}",
                 problem=f"their {part} differ, so their numbers are not of one kind",
-                expected=f"{_shown(one)} ({first.name})",
-                found=f"{_shown(another)} ({other.name})",
+                expected=f"{shown(one)} ({first.name})",
+                found=f"{shown(another)} ({other.name})",
                 next_step="measure again under one plan, or make a table of each",
             )
 
@@ -147,5 +147,10 @@ def compare_across(
     return document
 
 
-def _shown(value: Any) -> str:
-    return " and ".join(map(str, value)) if isinstance(value, list) else str(value)
+def shown(value: Any) -> str:
+    """In words; nothing is ``none``, as ABSENT is."""
+    if value is None:
+        return ABSENT
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {shown(one)}" for key, one in value.items() if one != {})
+    return " and ".join(map(shown, value)) if isinstance(value, list) else str(value)

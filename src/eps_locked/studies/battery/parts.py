@@ -64,11 +64,15 @@ THINKING_FIELDS: Final = (
     "thinking",
     "thinking_budget",
 )
-# Names of models, adapters and so on become file names and parts of step ids.
-NAME = re.compile(r"[a-z][a-z0-9_]*")
+# A day. Beyond some hundred years a socket's clock ends, and nobody waits that long anyway.
+LONGEST_TIMEOUT_S: Final = 86_400
+# Names of models, adapters and so on become file names, which cannot be as long as one likes, and
+# parts of step ids.
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _SOMETHING = re.compile(r"\S(?:.*\S)?")
 _WORD = re.compile(r"\S+")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
+_SECRET = re.compile(r"api_?key|secret|passw|credential|authori[sz]ation|bearer", re.IGNORECASE)
 _SPEC = re.compile(r"sources/[a-z0-9][a-z0-9-]*\.yaml")
 
 
@@ -145,7 +149,7 @@ class EndpointPlan:
                 api_key_env=None if serve else _variable(fields, "api_key_env"),
                 max_concurrency=fields.integer("max_concurrency", low=1),
                 max_tries=fields.integer("max_tries", low=1),
-                timeout_seconds=fields.number("timeout_seconds", above=0),
+                timeout_seconds=fields.number("timeout_seconds", above=0, high=LONGEST_TIMEOUT_S),
                 max_transport_share=fields.number("max_transport_share", low=0, high=1),
             )
 
@@ -294,7 +298,27 @@ def _extra(extra: Mapping[str, Any], path: str) -> Mapping[str, Any]:
                 next_step="decoding is one for all models and stands in plan.battery.decoding; a "
                 "key comes from the environment",
             )
+    _require_no_secret(extra, path)
     return extra
+
+
+def _require_no_secret(value: object, path: str) -> None:
+    """What stands within such a field is the service's own vocabulary, but no place for a key."""
+    if isinstance(value, list):
+        for number, one in enumerate(value):
+            _require_no_secret(one, f"{path}[{number}]")
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            if _SECRET.search(str(key)) is not None:
+                raise MalformedInputError(
+                    f"{path}.{key}",
+                    problem="is named like a secret",
+                    expected="words on thinking",
+                    found=_HIDDEN,
+                    next_step="a key comes from the environment: name its variable in the "
+                    "endpoint's api_key_env",
+                )
+            _require_no_secret(one, f"{path}.{key}")
 
 
 # A refused address or name of a variable is never shown: either may hold somebody's key.

@@ -19,6 +19,7 @@ __all__ = [
     "sentence",
     "served_words",
     "stage_words",
+    "unthinking",
 ]
 
 AXIS_WORDS: Final[Mapping[str, str]] = {
@@ -101,6 +102,25 @@ def stage_words(stage: Mapping[str, Any]) -> str:
         f"{axis_name(stage['axis'], stage['thinking'])}, the {stage['part']}: {agree}kappa {value} "
         f"on {stage['n']}; {len(items)} differ" + (f" ({listed})" if items else "")
     )
+
+
+def unthinking(document: Mapping[str, Any], model: str) -> list[str]:
+    """One sentence for each mode in which a model was to think and no reply held a thought: a
+    server that does not know the field for it ignores it without a word.
+
+    Thoughts are looked at on the axis of refusals alone.
+    """
+    thought = {(one["model"], one["axis"], one["thinking"]) for one in document["thinking"]}
+    entry = next(one for one in document["models"] if one["model"] == model)
+    return [
+        f"{axis_name(axis['axis'], axis['thinking'])}: none of {axis['n_scored']} replies held a "
+        f"thought, so that {model} may not have thought on any axis"
+        for axis in entry["axes"]
+        if axis["axis"] == "over_refusal"
+        and axis["thinking"] == "on"
+        and axis["n_scored"]
+        and (model, axis["axis"], axis["thinking"]) not in thought
+    ]
 
 
 def missing_words(missing: Mapping[str, int]) -> str:

@@ -43,7 +43,8 @@ def measure_speed(task: Task) -> SpeedRecord:
 
 def speed_row(reply: ChatReply) -> SpeedRow:
     """Seconds to the microsecond; none for a reply that did not come, and no text of it."""
-    timed = reply.status in _TIMED and reply.seconds > 0
+    # A request without room in the context is truncated as well, and was not answered at all.
+    timed = reply.status in _TIMED and reply.message is not None and reply.seconds > 0
     first = reply.first_token_seconds if timed else None
     return SpeedRow(
         status=reply.status,

@@ -12,6 +12,7 @@ from eps_locked.studies.battery.cards import card, rate_text
 from eps_locked.studies.battery.parts import ModelPlan
 from eps_locked.studies.battery.records import AskRecord
 from eps_locked.studies.battery.results import battery_document, card_name
+from eps_locked.studies.battery.sentences import unthinking
 from sim.battery_run import lost, reply
 from unit.studies.battery.outcome_worlds import in_turn, record
 from unit.studies.battery.world import axis_bytes, good, section
@@ -163,6 +164,21 @@ def test_what_was_thought_is_counted_on_the_card() -> None:
     text = card(document(one), "untouched")
     assert "## What was thought before the answers" in text
     assert "of 4 replies that were read on both sides" in text
+
+
+def test_a_model_that_was_to_think_and_did_not_is_told() -> None:
+    """A server that does not know the field for it ignores it."""
+    thoughtless = document(record("over_refusal", thinking="on"))
+    words = (
+        "over_refusal, thinking on: none of 4 replies held a thought, so that untouched may not "
+        "have thought on any axis"
+    )
+    assert unthinking(thoughtless, "untouched") == [words]
+    assert f"- {words}." in card(thoughtless, "untouched")
+    one = record("over_refusal", lambda r: reply(r, reasoning="I can help."), thinking="on")
+    for found in (one, record("over_refusal"), record("capability", thinking="on")):
+        assert unthinking(document(found), "untouched") == []
+        assert "held a thought" not in card(document(found), "untouched")
 
 
 def test_tool_cases_and_the_two_stages_stand_on_the_card() -> None:

@@ -16,6 +16,7 @@ from eps_locked.studies.battery.finished import (
     compare_across,
     promised,
     require_compatible,
+    shown,
 )
 from eps_locked.studies.battery.shortfalls import unmet
 from sim import simulator as sim_module
@@ -121,6 +122,18 @@ def test_a_run_of_another_kind_is_refused_by_the_difference(
     assert "(another)" in text
     with pytest.raises(RefusedError, match=key):
         compare_across(one, "stock", another, "stock")
+
+
+def test_what_a_difference_is_in_stands_in_words() -> None:
+    judge = {"kind": "scripted", "model": "m", "settings": {}, "version": "1"}
+    for value, words in (
+        ([judge], "kind scripted, model m, version 1"),
+        ([None], "none"),
+        (None, "none"),
+        (["off", "on"], "off and on"),
+        (0.95, "0.95"),
+    ):
+        assert shown(value) == words
 
 
 def test_a_promised_comparison_keeps_its_label_and_any_other_is_exploratory(

@@ -156,6 +156,11 @@ CASES: list[tuple[Path, Any, bool]] = [
     ((*SERVE, "url"), "https://host/v1", False),
     ((*SERVE, "max_transport_share"), 1.1, False),
     ((*SERVE, "timeout_seconds"), 0, False),
+    ((*SERVE, "timeout_seconds"), 86_400, True),
+    # No clock of a socket counts so far.
+    ((*SERVE, "timeout_seconds"), 1e10, False),
+    # It becomes part of a file's name.
+    ((*MODEL, "name"), "m" * 64, False),
     ((*MODEL, "quantisation"), "", False),
     ((*MODEL, "quantisation"), " awq", False),
     ((*MODEL, "context_length"), None, False),
@@ -252,6 +257,21 @@ def test_a_key_among_the_fields_of_a_request_is_refused_and_not_shown() -> None:
         checked_section(Plan.from_dict(plan))
     assert SECRET not in str(caught.value)
     assert SECRET not in "".join(schema_problems(plan))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"chat_template_kwargs": {"api_key": SECRET}},
+        {"reasoning": {"effort": "high", "headers": [{"Authorization": SECRET}]}},
+    ],
+)
+def test_a_key_deep_in_the_fields_of_a_request_is_refused_and_not_shown(fields: Any) -> None:
+    plan = battery_plan()
+    plan["battery"]["models"][0]["thinking"]["on"] = fields
+    with pytest.raises(MalformedInputError, match="named like a secret") as caught:
+        checked_section(Plan.from_dict(plan))
+    assert SECRET not in str(caught.value)
 
 
 def test_what_the_parts_say_of_each_other() -> None:

@@ -57,6 +57,14 @@ def test_times_are_kept_to_the_microsecond() -> None:
     assert (row.seconds, row.first_token_seconds) == (1.234568, 0.3)
 
 
+def test_a_request_without_room_in_the_context_is_not_timed() -> None:
+    """It has the status of a reply that ran into its limit, and no reply came."""
+    row = speed_row(reply(request(), "", status="truncated", message=None))
+    assert row == SpeedRow(
+        status="truncated", n_completion_tokens=None, first_token_seconds=None, seconds=None
+    )
+
+
 def test_a_reply_that_ran_into_its_limit_is_timed() -> None:
     row = speed_row(reply(request(), status="truncated", n_completion_tokens=40))
     assert row == SpeedRow(
