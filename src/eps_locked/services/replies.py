@@ -2,9 +2,11 @@
 
 The finish reasons ``stop`` and ``tool_calls`` are ``answered``, unless nothing but thoughts came:
 ``empty``. ``length`` is ``truncated``, and so is HTTP 400 for a request that has no room in the
-model's context. ``content_filter``, a filled ``refusal`` and HTTP 400 from a content filter are
-``filtered``. Any other finish reason is ``unreadable``, and so is a reply that quotes the key, of
-which nothing is kept.
+model's context. ``content_filter`` and HTTP 400 from a content filter are ``filtered``. Any other
+finish reason is ``unreadable``, and so is a reply that quotes the key, of which nothing is kept.
+
+A filled ``refusal`` is the model's own words and is part of what it said: a battery that left it
+out would miss the refusals that it counts.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ def reply_of(
     first_token_seconds: float | None,
 ) -> ChatReply:
     """The reply that a whole completion is."""
-    content, blocks = split_thinking(completion.text("content"))
+    spoken, blocks = split_thinking(completion.text("content"))
+    content = "\n\n".join(text for text in (spoken, completion.text("refusal")) if text)
     reasoning = "\n\n".join([*_told_apart(completion), *blocks])
     status, note = _status(completion, content)
     reply = ChatReply(
@@ -135,8 +138,6 @@ def _told_apart(completion: Completion) -> list[str]:
 def _status(completion: Completion, content: str) -> tuple[ChatStatus, str]:
     reason = completion.finish_reason
     note = f"finish reason {show(reason)}"
-    if completion.text("refusal"):
-        return "filtered", f"{note}, with a refusal of the service"
     if reason == "content_filter":
         return "filtered", note
     if reason == "length":

@@ -200,7 +200,15 @@ def test_no_requests_reach_no_service_and_two_that_are_one_are_refused() -> None
         (completion("Hel", "length"), "truncated", "Hel", ""),
         (completion("", "length"), "truncated", "", ""),
         (completion("Hel", "content_filter"), "filtered", "Hel", ""),
-        (completion("", "stop", refusal="I would rather not"), "filtered", "", ""),
+        # What the model itself says there is what it said.
+        (
+            completion("", "stop", refusal="I would rather not"),
+            "answered",
+            "I would rather not",
+            "",
+        ),
+        (completion("No.", "stop", refusal="I won't"), "answered", "No.\n\nI won't", ""),
+        (completion("", "content_filter", refusal="I won't"), "filtered", "I won't", ""),
         (completion("Hello.", "eos"), "unreadable", "Hello.", ""),
         (completion("Hello.", "function_call"), "unreadable", "Hello.", ""),
         (completion("Hello.", "tool_calls"), "unreadable", "Hello.", ""),
