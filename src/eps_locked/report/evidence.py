@@ -116,13 +116,18 @@ class RunEvidence:
         return tuple(dict.fromkeys(names))
 
     @property
+    def stand_in_endpoints(self) -> tuple[str, ...]:
+        """Models whose endpoint says of itself that it is not for publication."""
+        return ()
+
+    @property
     def has_judges(self) -> bool:
         return bool(self.judges)
 
     @property
     def publishable(self) -> bool:
-        """Whether plan, engine and every judge allow it."""
-        return self.audited.publishable and not self.stand_in_judges
+        """Whether plan, engine, every judge and every endpoint allow it."""
+        return self.audited.publishable and not self.stand_in_judges and not self.stand_in_endpoints
 
     @property
     def hours_word(self) -> str:

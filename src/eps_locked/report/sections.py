@@ -40,6 +40,7 @@ def publication_notice(evidence: RunEvidence) -> Html | None:
         ("plan", not evidence.manifest.publication),
         ("engine", any(s.body.engine.get("publishable") is not True for s in evidence.sessions)),
         ("judge", bool(evidence.stand_in_judges)),
+        ("endpoint", bool(evidence.stand_in_endpoints)),
     )
     by = listed([name for name, found in reasons if found])
     return tag(
@@ -187,6 +188,9 @@ def _why_not_publishable(evidence: RunEvidence) -> list[str]:
     judges = evidence.stand_in_judges
     if judges:
         reasons.append(f"the judge {', '.join(judges)} says so of itself")
+    if evidence.stand_in_endpoints:
+        models = ", ".join(evidence.stand_in_endpoints)
+        reasons.append(f"the endpoint of {models} says so of itself")
     return reasons or ["a check failed"]
 
 
