@@ -189,7 +189,7 @@ def _why_not_publishable(evidence: RunEvidence) -> list[str]:
     if judges:
         reasons.append(f"the judge {', '.join(judges)} says so of itself")
     if evidence.stand_in_endpoints:
-        models = ", ".join(evidence.stand_in_endpoints)
+        models = listed(evidence.stand_in_endpoints)
         reasons.append(f"the endpoint of {models} says so of itself")
     return reasons or ["a check failed"]
 

@@ -61,7 +61,7 @@ def comparison_sheets(view: View) -> dict[str, Sheet]:
                     aside=True,
                 ),
                 p_column("p, adjusted", "p_adjusted"),
-                Column(head="verdict", keys=("verdict",), show=_verdict),
+                Column(head="verdict", keys=("verdict_words",), show=_verdict),
             ),
             rows=tuple(_row(one, axis) for one, axis in view.compared()),
         ),
@@ -283,5 +283,6 @@ def _row(one: Entry, axis: Entry) -> Row:
                 *("equivalence_bound", "margin", "verdict", "sentence"),
             )
         },
+        "verdict_words": VERDICTS[axis["verdict"]].words,
     }
     return row

@@ -18,8 +18,8 @@ from eps_locked.report.calibrations import (
 from eps_locked.report.html import Child, Html, code, join, section, tag
 from eps_locked.report.sheets import Column, Row, Sheet, sheet_table, words
 
-# A calibration is of one of the plan's two rubrics.
-_RUBRICS = ("rubric_of", "rubric")
+# A calibration is of one of the plan's two rubrics: the head of its column, and the field.
+_RUBRICS = ("rubric of", "rubric_of")
 # Axes that rules decide, with no judge in them.
 _BY_RULE = ("capability", "tools")
 
@@ -45,7 +45,9 @@ def judge_sheets(evidence: BatteryEvidence) -> dict[str, Sheet]:
                 for one in evidence.roles
             ),
         ),
-        **calibration_sheets(evidence.calibrations, _RUBRICS),
+        **calibration_sheets(
+            ({**one, _RUBRICS[0]: one[_RUBRICS[1]]} for one in evidence.calibrations), _RUBRICS
+        ),
     }
 
 

@@ -36,8 +36,7 @@ def served_sheets(view: View) -> dict[str, Sheet]:
             file="served.csv",
             what="How each model was served",
             columns=(
-                model_column(),
-                words("base", "base"),
+                Column(head="model", keys=("model", "base"), show=_with_base),
                 words("route", "route"),
                 words("family", "family", aside=True),
                 words("quantisation", "quantisation"),
@@ -46,7 +45,7 @@ def served_sheets(view: View) -> dict[str, Sheet]:
                 _with_digests("chat template", "template_digest"),
                 words("server", "server", wide=True),
                 words("answered as", "answered_as", wide=True),
-                words("for publication", "publishable"),
+                words("for publication", "publishable", aside=True),
             ),
             rows=tuple(map(_served, view.models)),
         ),
@@ -213,11 +212,19 @@ def _served(model: Entry) -> Row:
     }
 
 
+def _with_base(row: Row) -> Child:
+    base = f"against {row['base']}" if row["base"] else "no base"
+    return join(row["model"], " ", tag("small", base))
+
+
 def _said(model: Entry) -> Iterator[Row]:
     endpoint = model["endpoint"]
-    for key in ("kind", "model", "server", "publishable"):
+    for key in ("kind", "model", "server"):
         if key in endpoint:
-            yield {"model": model["model"], "name": key, "text": str(endpoint[key])}
+            yield {"model": model["model"], "name": key, "text": _cut(endpoint[key])}
+    if "publishable" in endpoint:
+        answer = "yes" if endpoint["publishable"] is True else "no"
+        yield {"model": model["model"], "name": "for publication", "text": answer}
     for name, text in sorted(endpoint.get("said", {}).items()):
         yield {"model": model["model"], "name": _cut(name), "text": _cut(text)}
 
