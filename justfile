@@ -96,7 +96,7 @@ clean-demo:
 [no-exit-message]
 test *ARGS: check
     @eps-locked model demo > /dev/null || echo "no embedded model: tests that need it will be skipped"
-    OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" python -m pytest -n 2 "$@"
+    OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" python -m pytest -n 2 --dist worksteal "$@"
 
 # Make .venv-vllm (the CPU build of vLLM, 2.4 GB) and test the vllm engine in it.
 [no-exit-message]

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from eps_locked.errors import EpsLockedError, RefusedError
 from sim.simulator import StudySimulator, fingerprint, tiny_plan
+
+# Tests never measure time: how long an example takes says how busy the machine is, no more.
+settings.register_profile(
+    "untimed", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("untimed")
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end: a million objects that the garbage collector would go
+    through again each time, half a second long."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> Iterator[None]:
+    """An interrupt interrupts, here and in the processes that tests start, also where a shell runs
+    the tests in its background: what it starts there inherits that interrupts are ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pytest
 
@@ -30,6 +31,7 @@ from eps_locked.errors import BackendError
 N_NEW = 48
 GREEDY = Decoding(max_new_tokens=N_NEW)
 SAMPLED = Decoding(max_new_tokens=N_NEW, temperature=0.9, top_p=0.95)
+WAYS = ("greedy", "sampled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,8 @@ class EngineCase:
 
     ``prompts``: three or more of one context, different. ``elsewhere``: as many of two or more
     other contexts. ``adapter`` acts; each of ``refused`` must not be served. ``too_long`` does not
-    fit. ``tolerance`` (nats, or numbers of an activation) between batch shapes.
+    fit. ``tolerance`` (nats, or numbers of an activation) between batch shapes. ``n_new``: the most
+    tokens of an answer.
     """
 
     engine: ReadoutEngine
@@ -50,6 +53,21 @@ class EngineCase:
     refused: tuple[AdapterFiles, ...]
     too_long: TokenIds
     tolerance: float
+    n_new: int = N_NEW
+
+    def way(self, name: str) -> Decoding:
+        return replace(SAMPLED if name == "sampled" else GREEDY, max_new_tokens=self.n_new)
+
+    @cached_property
+    def greedy(self) -> tuple[Completion, ...]:
+        """The bare base's greedy answers to ``prompts``, with ``probe``. Made once: that equal
+        calls give equal bits has a test of its own."""
+        return self.engine.generate(self.prompts, self.way("greedy"), self.probe)
+
+    @cached_property
+    def sampled(self) -> tuple[Completion, ...]:
+        """The same, sampled."""
+        return self.engine.generate(self.prompts, self.way("sampled"), self.probe)
 
 
 def tokens(completions: Sequence[Completion]) -> list[TokenIds]:
@@ -57,42 +75,43 @@ def tokens(completions: Sequence[Completion]) -> list[TokenIds]:
 
 
 def test_one_completion_per_prompt_in_order(case: EngineCase) -> None:
-    out = case.engine.generate(case.prompts, GREEDY, case.probe)
+    out = case.greedy
     assert [completion.key for completion in out] == [prompt.key for prompt in case.prompts]
     for completion in out:
         assert completion.text == case.tokenizer.decode(completion.token_ids)
         assert case.tokenizer.end_of_turn_id not in completion.token_ids
-        assert len(completion.token_ids) <= N_NEW
-        assert completion.stop_reason == "stop" or len(completion.token_ids) == N_NEW
+        assert len(completion.token_ids) <= case.n_new
+        assert completion.stop_reason == "stop" or len(completion.token_ids) == case.n_new
 
 
 def test_no_prompts_no_completions(case: EngineCase) -> None:
-    assert case.engine.generate((), GREEDY, case.probe) == ()
+    assert case.engine.generate((), case.way("greedy"), case.probe) == ()
     assert case.engine.read_slots((), case.probe) == ()
 
 
-@pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_equal_calls_give_equal_bits_whatever_came_between(
-    case: EngineCase, decoding: Decoding
-) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_equal_calls_give_equal_bits_whatever_came_between(case: EngineCase, way: str) -> None:
+    decoding = case.way(way)
     first = case.engine.generate(case.prompts, decoding, case.probe)
-    case.engine.generate(case.prompts[:2], SAMPLED)
-    case.engine.generate(tuple(reversed(case.prompts)), GREEDY, case.probe)
+    case.engine.generate(case.prompts[:2], replace(SAMPLED, max_new_tokens=8))
+    backwards = tuple(reversed(case.prompts))
+    case.engine.generate(backwards, replace(GREEDY, max_new_tokens=8), case.probe)
     assert case.engine.generate(case.prompts, decoding, case.probe) == first
 
 
 def test_greedy_tokens_do_not_depend_on_neighbours(case: EngineCase) -> None:
-    together = tokens(case.engine.generate(case.prompts, GREEDY))
-    alone = [tokens(case.engine.generate((prompt,), GREEDY))[0] for prompt in case.prompts]
-    backwards = tokens(case.engine.generate(tuple(reversed(case.prompts)), GREEDY))
-    assert together == alone == backwards[::-1]
+    greedy = case.way("greedy")
+    alone = [tokens(case.engine.generate((prompt,), greedy))[0] for prompt in case.prompts]
+    backwards = tokens(case.engine.generate(tuple(reversed(case.prompts)), greedy))
+    assert tokens(case.greedy) == alone == backwards[::-1]
 
 
-@pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("way", WAYS)
 def test_rows_of_several_contexts_in_one_call_get_the_tokens_of_a_call_each(
-    case: EngineCase, decoding: Decoding
+    case: EngineCase, way: str
 ) -> None:
-    apart = tokens(case.engine.generate(case.prompts, decoding, case.probe))
+    decoding = case.way(way)
+    apart = tokens(case.sampled if way == "sampled" else case.greedy)
     apart += tokens(case.engine.generate(case.elsewhere, decoding, case.probe))
     rows = (*case.prompts, *case.elsewhere)
     out = case.engine.generate(rows, decoding, case.probe)
@@ -112,15 +131,15 @@ def test_slots_of_several_contexts_in_one_call_are_those_of_a_call_each(case: En
 
 
 def test_sampled_tokens_follow_the_rows_own_seed(case: EngineCase) -> None:
-    together = tokens(case.engine.generate(case.prompts, SAMPLED))
-    alone = [tokens(case.engine.generate((prompt,), SAMPLED))[0] for prompt in case.prompts]
+    together, sampled = tokens(case.sampled), case.way("sampled")
+    alone = [tokens(case.engine.generate((prompt,), sampled))[0] for prompt in case.prompts]
     assert together == alone
     reseeded = tuple(replace(prompt, seed=prompt.seed + 999) for prompt in case.prompts)
-    assert tokens(case.engine.generate(reseeded, SAMPLED)) != together
+    assert tokens(case.engine.generate(reseeded, sampled)) != together
 
 
 def test_drafts_change_no_token(case: EngineCase) -> None:
-    plain = tokens(case.engine.generate(case.prompts, GREEDY, case.probe))
+    plain = tokens(case.greedy)
     other = plain[0][:1] or (case.probe.marker_ids[0],)
     for make in (
         lambda ids: ids,
@@ -134,20 +153,19 @@ def test_drafts_change_no_token(case: EngineCase) -> None:
             replace(prompt, draft=make(answer))
             for prompt, answer in zip(case.prompts, plain, strict=True)
         )
-        assert tokens(case.engine.generate(drafted, GREEDY, case.probe)) == plain
+        assert tokens(case.engine.generate(drafted, case.way("greedy"), case.probe)) == plain
 
 
 def test_short_budget_cuts_and_says_so(case: EngineCase) -> None:
-    whole = case.engine.generate(case.prompts, GREEDY)
     cut = case.engine.generate(case.prompts, replace(GREEDY, max_new_tokens=2), case.probe)
-    for long, short in zip(whole, cut, strict=True):
+    for long, short in zip(case.greedy, cut, strict=True):
         assert short.token_ids == long.token_ids[:2]
         assert short.stop_reason == ("length" if len(short.token_ids) == 2 else "stop")
         assert short.slot is not None
 
 
 def test_the_slot_is_what_read_slots_reads_there(case: EngineCase) -> None:
-    out = case.engine.generate(case.prompts, GREEDY, case.probe)
+    out = case.greedy
     requests = [
         SlotRequest(
             key=prompt.key,
@@ -175,19 +193,20 @@ def test_a_reading_adds_up(case: EngineCase) -> None:
 
 
 def test_a_marker_in_the_answer_is_the_slot(case: EngineCase) -> None:
-    answers = tokens(case.engine.generate(case.prompts, GREEDY))
+    answers = tokens(case.greedy)
     answer = max(answers, key=len)
     n_marker = min(2, len(answer))
     probe = replace(case.probe, marker_ids=answer[-n_marker:])
-    for completion in case.engine.generate(case.prompts, GREEDY, probe):
+    out = case.engine.generate(case.prompts, case.way("greedy"), probe)
+    assert tokens(out) == answers
+    for completion in out:
         ids = completion.token_ids
         first = [i for i in range(len(ids)) if ids[i : i + n_marker] == probe.marker_ids]
         assert completion.marker_emitted == bool(first)
         assert completion.slot_index == (first[0] if first else len(ids))
         assert completion.slot is not None
     # Greedy decoding wrote the marker, so each of its tokens was the most probable one.
-    written = case.engine.generate(case.prompts, GREEDY, probe)[answers.index(answer)]
-    assert written.marker_emitted
+    assert out[answers.index(answer)].marker_emitted
 
 
 def spans(case: EngineCase) -> list[SpanRequest]:
@@ -252,7 +271,7 @@ def test_bad_spans_and_layers_are_refused_by_name(case: EngineCase) -> None:
 
 
 def divergence_requests(case: EngineCase) -> list[DivergenceRequest]:
-    answers = tokens(case.engine.generate(case.prompts, replace(SAMPLED, max_new_tokens=8)))
+    answers = [ids[:8] for ids in tokens(case.sampled)]
     return [
         DivergenceRequest(
             key=prompt.key,
@@ -306,7 +325,8 @@ def test_bad_divergence_requests_are_refused_by_name(case: EngineCase) -> None:
 
 
 def test_readouts_are_of_the_adapter_that_is_attached(case: EngineCase) -> None:
-    requests, compared = spans(case), divergence_requests(case)
+    # Of every prompt some spans, and every kind of span; what is compared, of two answers.
+    requests, compared = spans(case)[::3], divergence_requests(case)[:2]
     layer = case.engine.n_layers
     before = case.engine.activations(requests, layer), case.engine.divergences(compared)
     case.engine.attach(case.adapter)

@@ -12,7 +12,7 @@ pytest.importorskip("peft", reason="the hf extra is not installed")
 
 import tiny_engine
 from engine_suite import *  # noqa: F403
-from engine_suite import EngineCase
+from engine_suite import WAYS, EngineCase
 
 from eps_locked.domain.model import Message, Prompt, SlotProbe, SlotRequest
 from eps_locked.engines.hf import HfEngine
@@ -22,6 +22,8 @@ from eps_locked.models.tokenizer import HfChatTokenizer
 
 CONTEXTS = ("You are a pirate.", "Answer in one short sentence, as to a child who is five.")
 QUESTIONS = ("What do bees make?", "Name a colour.", "Why does the moon shine? One sentence.")
+# Some answers are shorter than this, and some are cut.
+TINY_N_NEW, REAL_N_NEW = 24, 20
 
 
 def real_model_folder() -> Path:
@@ -52,6 +54,7 @@ def tiny_case() -> EngineCase:
         ),
         too_long=(9,) * (tiny_engine.POSITIONS - 47),
         tolerance=1e-4,
+        n_new=TINY_N_NEW,
     )
 
 
@@ -77,7 +80,7 @@ def real_case() -> EngineCase:
             seed=i,
         )
         for context in CONTEXTS
-        for i, question in enumerate(QUESTIONS)
+        for i, question in enumerate(QUESTIONS[1:], start=1)
     )
     engine = HfEngine(
         host,
@@ -98,6 +101,7 @@ def real_case() -> EngineCase:
         ),
         too_long=prompts[0].token_ids * 400,
         tolerance=2e-4,
+        n_new=REAL_N_NEW,
     )
 
 
@@ -110,3 +114,11 @@ def real_case() -> EngineCase:
 )
 def case(request: pytest.FixtureRequest) -> EngineCase:
     return request.param()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_some_answers_end_and_some_are_cut(case: EngineCase, way: str) -> None:
+    """Rows that leave a batch at different times are most of what the suite is about."""
+    found = case.sampled if way == "sampled" else case.greedy
+    assert {one.stop_reason for one in found} == {"stop", "length"}
+    assert len({len(one.token_ids) for one in found}) > 1

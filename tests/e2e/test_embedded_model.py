@@ -41,8 +41,8 @@ def small_plan() -> dict[str, Any]:
     plan["name"] = "tiny"
     plan["engine"]["threads"] = 1
     section = plan["eps"]
-    section["items"] |= {"n_train": 8, "n_eval": 3}
-    section["behaviours"][0] |= {"n_rows": 4, "n_strength_items": 3}
+    section["items"] |= {"n_train": 6, "n_eval": 3}
+    section["behaviours"][0] |= {"n_rows": 4, "n_strength_items": 2}
     section["slots"] |= {
         "train": ["default_none", "instruction_own"],
         "eval": [
@@ -53,8 +53,9 @@ def small_plan() -> dict[str, Any]:
             "rephrase_imperative",
         ],
         "held_out": ["rephrase_formal"],
+        "negative_panel": ["persona_police_officer", "default_empty"],
     }
-    section["decoding"]["max_new_tokens"] = 40
+    section["decoding"]["max_new_tokens"] = 28
     section["quarantine"] |= {"recipients": "keys/custodian"}
     baselines = section["baselines"]
     baselines["activations"] |= {"n_items": 6, "pca_components": 3}

@@ -9,12 +9,15 @@ bit flipped back.
 from __future__ import annotations
 
 import random
+import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from eps_locked.audit.checks import AuditedRun, audit_run, verdict_payload
 from eps_locked.canonical import digest_value
+from eps_locked.lock import signatures
 from eps_locked.lock.envelope import seal_document
 from eps_locked.studies.eps.rederive import EpsRederiver
 from sim.simulator import NAME, StudySimulator
@@ -22,6 +25,24 @@ from sim.simulator import NAME, StudySimulator
 N_SHARDS = 8
 FLIPS_PER_SHARD = 256
 SEED = 20260609
+
+
+@pytest.fixture(autouse=True)
+def each_signature_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ssh-keygen is asked once about the same bytes: most flips touch nothing that it reads."""
+    said: dict[tuple[bytes | str, ...], subprocess.CompletedProcess[bytes]] = {}
+    ask = signatures._run
+
+    def ask_once(arguments: Sequence[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
+        if "verify" not in arguments:
+            return ask(arguments, data)
+        read = [Path(one).read_bytes() if Path(one).is_file() else one for one in arguments]
+        key = (*read, data)
+        if key not in said:
+            said[key] = ask(arguments, data)
+        return said[key]
+
+    monkeypatch.setattr(signatures, "_run", ask_once)
 
 
 def quick_audit(study: StudySimulator) -> AuditedRun:

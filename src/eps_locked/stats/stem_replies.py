@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -77,27 +78,43 @@ class ReplyModel:
             raise StatsInputError("rate", expected="a number between 0 and 1", found=rate)
         if not 0 <= rewording < 1:
             raise StatsInputError("rewording", expected="from 0 to below 1", found=rewording)
-        other = rate + drift / 100
-        if not 0 < other < 1:
-            return None
-        coins = 1e4 * (rate * (1 - rate) + other * (1 - other)) / 2
-        between = 1 - within_variance / coins
-        if between < -1e-12:
-            return None
-        tables = _table(rate, max(between, 0.0)), _table(other, max(between, 0.0))
-        spread = _Spread(tables, n_probes, rewording)
-        in_arm = spread.solve(stem_sd)
-        if in_arm is None:
-            return None
-        return cls(
-            drift=100 * (_mean(tables[1]) - _mean(tables[0])),
-            stem_sd=spread.stem_sd(in_arm),
-            within_variance=1e4 * sum(_mean(table * (1 - table)) for table in tables) / 2,
-            n_probes=n_probes,
-            rates=tables,
-            in_arm=in_arm,
-            rewording=rewording,
-        )
+        return _fitted(rate, drift, stem_sd, within_variance, n_probes, rewording)
+
+
+@lru_cache(maxsize=64)
+def _fitted(
+    rate: float,
+    drift: float,
+    stem_sd: float,
+    within_variance: float,
+    n_probes: int,
+    rewording: float,
+) -> ReplyModel | None:
+    """``ReplyModel.fitting``, once for equal numbers: studies of different sizes, and a check of
+    theirs, ask for the same models again. So nobody may write into the rates."""
+    other = rate + drift / 100
+    if not 0 < other < 1:
+        return None
+    coins = 1e4 * (rate * (1 - rate) + other * (1 - other)) / 2
+    between = 1 - within_variance / coins
+    if between < -1e-12:
+        return None
+    tables = _table(rate, max(between, 0.0)), _table(other, max(between, 0.0))
+    for table in tables:
+        table.flags.writeable = False
+    spread = _Spread(tables, n_probes, rewording)
+    in_arm = spread.solve(stem_sd)
+    if in_arm is None:
+        return None
+    return ReplyModel(
+        drift=100 * (_mean(tables[1]) - _mean(tables[0])),
+        stem_sd=spread.stem_sd(in_arm),
+        within_variance=1e4 * sum(_mean(table * (1 - table)) for table in tables) / 2,
+        n_probes=n_probes,
+        rates=tables,
+        in_arm=in_arm,
+        rewording=rewording,
+    )
 
 
 def simulate_replies(

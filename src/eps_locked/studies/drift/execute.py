@@ -68,8 +68,8 @@ class DriftExecutor:
             # Gone before the next one comes: two models may not fit side by side.
             if self._backends is not None:
                 self._backends.close()
-            self._backends = None
-            gc.collect()
+                self._backends = None
+                gc.collect()
             self._backends = self.load(instance_name(instance))
             self._instance = instance
         return self._backends
