@@ -13,7 +13,10 @@ a fact's slot lies), the elicitation prompts, of an ``eps`` study the steps and 
 the scores of a look, and everything that takes the custodian's key. Of a ``drift`` study it leaves
 out the ends and p of resampled intervals (those of Student's and of stems that all agree are
 computed), the intervals of kappa, Cliff's delta, correlations and shares of a full shift, a dose's
-p where not all sign patterns were tried, and the simulated coverage [L28.27].
+p where not all sign patterns were tried, and the simulated coverage [L28.27]. Of a ``vea`` study it
+leaves out the ends of intervals, smallest detectable effects, the comparison with the anchor, how
+items are matched in length and words, and all effects where scores are normalised. Of a ``battery``
+study it checks manifest, steps, ledger, signatures and artifacts, and none of the numbers.
 """
 
 from __future__ import annotations
@@ -4442,7 +4445,291 @@ class Analysis:
         return entries
 
 
-STUDIES: dict[str, Callable[[Verifier], Any]] = {"eps": Study, "drift": Drift}
+# -- a vea study [L29] -----------------------------------------------------------------------------
+
+RESPONSES = ("base", "vea", "control")
+MEASURES = {"inserted": "base", "length_controlled": "control"}
+GATES = ("neutral_control", "lexical_wood_decoy")
+REWARD_STATUSES = {"scored", "truncated", "not_finite", "unreadable", "rate_limited", "outage"}
+REWARD_STATUSES |= {"absent"}
+
+
+def signed_rank_p(values: list[float]) -> tuple[float, float, float]:
+    """W+ and the shares of all sign patterns with a sum at least, and at most, as large. Zeros are
+    ranked and then left out; midranks are doubled, so that the count runs over integers."""
+    doubled = [round(2 * rank) for rank in ranks([abs(one) for one in values])]
+    kept = [rank for rank, one in zip(doubled, values, strict=True) if one]
+    found = sum(rank for rank, one in zip(doubled, values, strict=True) if one > 0)
+    counts = [1] + [0] * sum(kept)
+    for rank in kept:
+        for total in range(len(counts) - 1, rank - 1, -1):
+            counts[total] += counts[total - rank]
+    patterns = 2 ** len(kept)
+    at_least = Fraction(sum(counts[found:]), patterns)
+    return found / 2, float(at_least), float(Fraction(sum(counts[: found + 1]), patterns))
+
+
+def false_discovery(values: list[float]) -> list[float]:
+    """Benjamini and Hochberg's adjusted p."""
+    order = sorted(range(len(values)), key=lambda k: values[k], reverse=True)
+    found, least = [0.0] * len(values), 1.0
+    for place, k in enumerate(order):
+        least = min(least, values[k] * len(values) / (len(values) - place))
+        found[k] = least
+    return found
+
+
+class Vea(AnyStudy):
+    """What a ``vea`` study derives [L29]. Runs on evidence whose bytes are already verified."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        super().__init__(verifier)
+        self.part = self.plan["vea"]
+        self.limits = self.part["analysis"]
+        self.items = parse(verifier.frozen_bytes("items.json"))["items"]
+        self.models = [one["name"] for one in self.part["reward_models"]]
+
+    def check(self) -> None:
+        with self.v.noting("frozen/items.json"):
+            self.check_items()
+        promised = ["P0/power", *(f"P1/train/{one['name']}" for one in self.part["trainings"])]
+        promised += [*(f"P2/score/{name}" for name in self.models), "P3/breadth"]
+        with self.v.noting("frozen/steps.json"):
+            same("steps", promised, list(self.steps))
+            for name, step in self.steps.items():
+                same(f"{name}: estimate_ms", self.cost(step), step["estimate_ms"])
+        for name in self.models:
+            if f"P2/score/{name}" in self.done:
+                with self.v.noting(f"P2/score/{name}"):
+                    self.check_scores(name)
+        if "P3/breadth" in self.done and not self.v.failures:
+            with self.v.noting("P3/breadth"):
+                self.check_breadth()
+
+    def check_items(self) -> None:
+        """Base, one space, clause: the same bytes as the frozen material says [L29.1]."""
+        written: dict[str, Any] = {}
+        for key in ("items", "decoys"):
+            if self.part[key] is not None:
+                data = self.v.frozen_bytes(f"sources/{self.part[key]['file']}")
+                for line in data.decode("utf-8").splitlines():
+                    if line.strip():
+                        one = json.loads(line)
+                        written[one["id"]] = one
+        same("items", list(written), [one["id"] for one in self.items])
+        for one in self.items:
+            source = written[one["id"]]
+            pairs = [(key, key) for key in ("user_prompt", "base", "vea", "matched_control")]
+            for key, name in [("context_type", "family"), ("domain", "domain"), *pairs]:
+                same(f"{one['id']}: {name}", source[key], one[name])
+            if source["single_clause_enforced"]:
+                expected = f"{one['base']} {source['vea_clause']}"
+                same(f"{one['id']}: vea", expected, one["vea"])
+
+    def scores(self, name: str) -> dict[str, Any]:
+        said = self.parsed(f"P2/score/{name}", "scores", "scores.json")
+        return {one["key"]: one for one in said["scores"]}
+
+    def check_scores(self, name: str) -> None:
+        """A score for each response of each item, in order [L29.3]."""
+        said = self.parsed(f"P2/score/{name}", "scores", "scores.json")
+        same("schema", "eps-locked/vea-scores/1", said["schema"])
+        same("reward_model", name, said["reward_model"])
+        keys = [f"{one['id']}/{response}" for one in self.items for response in RESPONSES]
+        same("keys", keys, [one["key"] for one in said["scores"]])
+        for one in said["scores"]:
+            if one["status"] not in REWARD_STATUSES:
+                raise Bad(f"{one['key']}: status {one['status']!r}")
+            if (one["status"] == "scored") != (one["value"] is not None):
+                raise Bad(f"{one['key']}: a value exactly where it is scored")
+        found = {one["status"] for one in said["scores"]} - {"scored"}
+        flags = self.done[f"P2/score/{name}"]["flags"]
+        same("flags", sorted(found), sorted(f[8:] for f in flags if f.startswith("missing:")))
+
+    def check_breadth(self) -> None:
+        document = self.parsed("P3/breadth", "breadth", "breadth.json")
+        promised = "breadth" in self.plan["analyses"]
+        same("label", "confirmatory" if promised else "exploratory", document["label"])
+        same("settings", self.limits, document["settings"])
+        same("reward models", self.models, [m["reward_model"] for m in document["reward_models"]])
+        same("power", self.parsed("P0/power", "power", "power.json"), document["power"])
+        self.check_table(self.file("P3/breadth", "breadth", "deltas.csv"))
+        plans = {one["name"]: one for one in self.part["reward_models"]}
+        for model in document["reward_models"]:
+            with self.v.noting(f"P3/breadth: {model['reward_model']}"):
+                self.check_model(model, plans[model["reward_model"]].get("expected"))
+
+    def check_table(self, data: bytes) -> None:
+        """Both differences of every item, in the reward model's own unit [L29.5]."""
+        rows = list(csv.DictReader(io.StringIO(data.decode("utf-8"))))
+        expected = []
+        for name in self.models:
+            scores = self.scores(name)
+            for one in self.items:
+                three = {r: scores[f"{one['id']}/{r}"] for r in RESPONSES}
+                line = {"reward_model": name, "item": one["id"]}
+                line |= {key: one[key] for key in ("family", "domain", "stem")}
+                for measure, reference in MEASURES.items():
+                    sides = three[reference]["value"], three["vea"]["value"]
+                    both = None not in sides
+                    line[measure] = repr(sides[0] - sides[1]) if both else ""
+                line |= {f"{r}_status": three[r]["status"] for r in RESPONSES}
+                expected.append(line)
+        same("deltas.csv", expected, rows)
+
+    def check_model(self, model: Any, expected: Any) -> None:
+        scores = self.scores(model["reward_model"])
+        same("n_scores", sum(s["value"] is not None for s in scores.values()), model["n_scores"])
+        families = list(dict.fromkeys(one["family"] for one in self.items))
+        same("families", sorted(families), sorted(f["family"] for f in model["families"]))
+        others = [f for f in model["families"] if f["role"] == "other"]
+        anchors = [f for f in model["families"] if f["role"] == "anchor"]
+        for entry in model["families"]:
+            name = entry["family"]
+            role = "gate" if name in GATES else "anchor" if name == "wood_labs" else "other"
+            same(f"{name}: role", role, entry["role"])
+            for measure in MEASURES:
+                self.check_effect(entry, measure, scores)
+        for measure in MEASURES:
+            tested = [f[measure] for f in others if f[measure]["p"] is not None]
+            alike(
+                "adjusted p",
+                false_discovery([e["p"] for e in tested]),
+                [e["p_adjusted"] for e in tested],
+            )
+        for entry in [*anchors, *others]:
+            effect = entry[self.limits["primary"]]
+            same(f"{entry['family']}: verdict", self.verdict(effect), effect["verdict"])
+        gates = {
+            f["family"]: self.gate(f["inserted"]) for f in model["families"] if f["role"] == "gate"
+        }
+        same("gates", gates, {one["gate"]: one["holds"] for one in model["gates"]})
+        self.check_headline(model, anchors, others, list(gates.values()))
+        agrees = None if expected is None else model["headline"] == expected
+        same("expected", expected, model["expected"])
+        same("agrees", agrees, model["agrees"])
+
+    def check_effect(self, entry: Any, measure: str, scores: dict[str, Any]) -> None:
+        """Mean, spread, test and sizes of the differences, one value a prompt [L29.6]."""
+        if self.limits["normalise"] != "none":
+            return
+        largest = max(
+            (abs(s["value"]) for s in scores.values() if s["value"] is not None), default=0.0
+        )
+        by_stem: dict[str, list[float]] = {}
+        sides: list[tuple[float, float]] = []
+        for one in self.items:
+            pair = [scores[f"{one['id']}/{r}"]["value"] for r in (MEASURES[measure], "vea")]
+            is_same = measure == "inserted" and one["vea"] == one["base"]
+            if one["family"] == entry["family"] and None not in pair and not is_same:
+                change = pair[0] - pair[1]
+                by_stem.setdefault(one["stem"], []).append(
+                    0.0 if abs(change) <= 1e-12 * largest else change
+                )
+                sides.append((pair[0], pair[1]))
+        values = [mean(changes) for _, changes in sorted(by_stem.items())]
+        effect, thing = entry[measure], f"{entry['family']}, {measure}"
+        same(f"{thing}: n", len(values), effect["wilcoxon"]["n"])
+        if not values:
+            return
+        # Differences that differ by rounding alone are one to the ranks.
+        unit = 1e-12 * largest or 1.0
+        w_plus, greater, less = signed_rank_p([float(round(one / unit)) for one in values])
+        p = min(1.0, 2 * min(greater, less)) if entry["role"] == "gate" else greater
+        near(f"{thing}: mean", float(f"{mean(values):.10g}"), effect["mean"], 1e-8)
+        same(f"{thing}: zeros", values.count(0.0), effect["wilcoxon"]["n_zero"])
+        same(f"{thing}: w_plus", w_plus, effect["wilcoxon"]["w_plus"])
+        near(f"{thing}: p", p, effect["p"], 1e-8)
+        if effect["cohens_d"] is not None:
+            n, sd = len(values), math.sqrt(variance(values))
+            near(f"{thing}: sd", sd, effect["sd"], 1e-8)
+            near(f"{thing}: d", mean(values) / sd, effect["cohens_d"], 1e-8)
+            freedom = n - 1
+            if freedom > 1:
+                gammas = math.lgamma(freedom / 2) - math.lgamma((freedom - 1) / 2)
+                correction = math.exp(gammas) / math.sqrt(freedom / 2)
+                corrected = correction * mean(values) / sd
+                near(f"{thing}: corrected d", corrected, effect["cohens_d_corrected"], 1e-8)
+        steps = sum((a > b) - (a < b) for a, _ in sides for _, b in sides)
+        near(f"{thing}: Cliff's delta", steps / len(sides) ** 2, effect["cliffs_delta"], 1e-8)
+        if effect["low"] is not None and not effect["low"] <= effect["mean"] <= effect["high"]:
+            raise Bad(f"{thing}: an interval that leaves out its mean")
+
+    def verdict(self, effect: Any) -> str:
+        """From p, mean and the equivalence interval [L29.8]."""
+        if effect["wilcoxon"]["n"] < self.limits["minimum_items"]:
+            return "too_few_items"
+        p = effect["p"] if effect["p_adjusted"] is None else effect["p_adjusted"]
+        end = effect["high_equivalence"]
+        if (effect["mean"] if end is None else end) < self.limits["margin"]:
+            return "does_not"
+        return "penalises" if p <= self.limits["alpha"] and effect["mean"] > 0 else "undetermined"
+
+    def gate(self, effect: Any) -> str:
+        """Within the gate's margin, beyond it, or neither [L29.9]."""
+        margin = self.limits["gate_margin"]
+        if effect["wilcoxon"]["n"] < self.limits["minimum_items"]:
+            return "undetermined"
+        if effect["low"] is None or effect["low_equivalence"] is None:
+            return "holds" if abs(effect["mean"]) <= margin else "fails"
+        if -margin <= effect["low_equivalence"] and effect["high_equivalence"] <= margin:
+            return "holds"
+        clear = effect["low"] > 0 or effect["high"] < 0
+        return "fails" if abs(effect["mean"]) > margin and clear else "undetermined"
+
+    def check_headline(self, model: Any, anchors: Any, others: Any, gates: list[str]) -> None:
+        """Counts of verdicts, and what they allow to be said [L29.10]."""
+        primary, found = self.limits["primary"], model["breadth"]
+        verdicts = [f[primary]["verdict"] for f in others]
+        m, n = len(verdicts), verdicts.count("penalises")
+        same("n_penalising", n, found["n_penalising"])
+        same("n_not", verdicts.count("does_not"), found["n_not"])
+        open_ones = m - n - verdicts.count("does_not")
+        same("n_undetermined", open_ones, found["n_undetermined"])
+        alike(
+            "bounds",
+            [n / m, (n + open_ones) / m] if m else [None, None],
+            [found["low_bound"], found["high_bound"]],
+        )
+        measured = [f for f in [*anchors, *others] if f["measured"]]
+        if not anchors or anchors[0] not in measured or len(measured) < 2:
+            allowed = {"not_measured"}
+        elif "fails" in gates:
+            allowed = {"confounded"}
+        elif set(gates) - {"holds"}:
+            allowed = {"undetermined"}
+        else:
+            allowed = self.by_breadth(anchors[0][primary]["verdict"], n / m, (n + open_ones) / m)
+        if model["headline"] not in allowed:
+            raise Bad(f"headline: expected {' or '.join(sorted(allowed))}, {model['headline']}")
+
+    def by_breadth(self, anchor: str, low: float, high: float) -> set[str]:
+        """A reward model that likes a clause is no null one; its preference is not looked at."""
+        broad, narrow = self.limits["broad_from"] - 1e-9, self.limits["narrow_to"] + 1e-9
+        if anchor == "penalises":
+            if low >= broad:
+                return {"broad"}
+            if high <= narrow:
+                return {"narrow"}
+            return {"partial"} if low > narrow and high < broad else {"undetermined"}
+        return {"null", "undetermined"} if anchor == "does_not" and high == 0 else {"undetermined"}
+
+
+class Unread(AnyStudy):
+    """A ``battery`` study: its steps are the plan's; its numbers are not looked at here."""
+
+    def check(self) -> None:
+        for name, step in self.steps.items():
+            with self.v.noting(name):
+                same("estimate_ms", self.cost(step), step["estimate_ms"])
+
+
+STUDIES: dict[str, Callable[[Verifier], Any]] = {
+    "eps": Study,
+    "drift": Drift,
+    "vea": Vea,
+    "battery": Unread,
+}
 
 
 def verify(root: Path, name: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast, get_args
+from typing import Any, Final, Literal, Protocol, cast, get_args
 
 from eps_locked.domain.fields import Fields
 from eps_locked.domain.model import LoraRecipe, TrainingOutcome
@@ -19,6 +19,8 @@ RewardStatus = Literal[
     "scored", "not_finite", "truncated", "unreadable", "refused", "rate_limited", "outage", "absent"
 ]
 REWARD_STATUSES: tuple[str, ...] = get_args(RewardStatus)
+# What squares and fourth powers do not overflow. Beyond it a score is ``not_finite``.
+LARGEST_SCORE: Final = 1e60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

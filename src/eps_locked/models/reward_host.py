@@ -12,7 +12,7 @@ rewards are compared in their third digit, which bfloat16 has not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ class RewardHost(AdapterHost):
                 next_step="check the folder with a fresh download, and that the device exists",
             ) from error
         missing = sorted(found["missing_keys"])
-        _require_score(model, folder)
+        _require_score(model, found["unexpected_keys"], folder)
         if set(missing) - {_HEAD}:
             raise BackendError(
                 str(folder), expected="every weight but the head's", found=f"no {missing[0]}"
@@ -270,10 +270,19 @@ def _read_config(folder: Path) -> Any:
     return config
 
 
-def _require_score(model: Any, folder: Path) -> None:
+def _require_score(model: Any, left: Collection[str], folder: Path) -> None:
+    """``left``: weights of the folder that found no place, where a head of another form shows."""
     import torch
 
     score = getattr(model, "score", None)
+    more = sorted(name for name in left if name.startswith("score."))
+    if more:
+        raise BackendError(
+            f"{folder}: head",
+            expected=f"{_HEAD} alone",
+            found=f"{', '.join(more)} besides",
+            next_step="take a decoder with such a head, or hand its scores in as a table",
+        )
     if not isinstance(score, torch.nn.Linear) or score.bias is not None:
         raise BackendError(
             f"{folder}: head",

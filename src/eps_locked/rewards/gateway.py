@@ -13,24 +13,34 @@ template.
 
 Sources: docs.vllm.ai, Pooling API and Classification API of its OpenAI-compatible server.
 
-How a reply becomes a status: one finite number is ``scored``; NaN, infinity and null are
-``not_finite``; HTTP 400 because the exchange is longer than the model takes is ``truncated`` (we
-never ask a service to cut it); a content filter is ``refused``; a reply of the form with no number,
-or several, is ``unreadable``. What no retry could mend raises BackendError.
+How a reply becomes a status: one finite number is ``scored``; NaN, infinity, null and what lies
+beyond ``LARGEST_SCORE`` are ``not_finite``; HTTP 400 because the exchange is longer than the model
+takes is ``truncated`` (we never ask a service to cut it); a content filter is ``refused``; a reply
+of the form with no number, or several, is ``unreadable``. What no retry could mend raises
+BackendError.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
+from urllib.parse import urlsplit
 
 import httpx2
 
 from eps_locked.canonical import digest_value
-from eps_locked.domain.reward import RewardIdentity, RewardRequest, RewardScore, RewardStatus
+from eps_locked.domain.reward import (
+    LARGEST_SCORE,
+    RewardIdentity,
+    RewardRequest,
+    RewardScore,
+    RewardStatus,
+)
 from eps_locked.errors import BackendError
 from eps_locked.services.errors import read_error
 from eps_locked.services.line import Attempt, Line, Sleep, ask_all
@@ -73,6 +83,9 @@ _TOO_LONG = (
 # Begins what ``_as_answer`` hands on; no JSON begins so.
 _CUT = b"\0too long: "
 _LONGEST_NOTE = 200
+# A score is a few bytes; a reply may be endless.
+_MAX_REPLY_BYTES = 1_000_000
+_LATE = "no whole reply in time"
 
 
 class GatewayRules(LineRules, Protocol):
@@ -161,7 +174,11 @@ class GatewayReward:
     def _client(self) -> httpx2.Client:
         headers = {} if self._api_key is None else {"Authorization": f"Bearer {self._api_key}"}
         return httpx2.Client(
-            headers=headers, timeout=self._rules.timeout_seconds, follow_redirects=False
+            headers=headers,
+            timeout=self._rules.timeout_seconds,
+            follow_redirects=False,
+            # What stays on this machine goes through no proxy, and neither does its key.
+            trust_env=not _is_loopback(self._url),
         )
 
     def _ask(
@@ -170,7 +187,7 @@ class GatewayReward:
         body = _body(self._rules, request)
 
         def attempt() -> Attempt:
-            return _as_answer(_post(client, self._url, body))
+            return _as_answer(_post(client, self._url, body, self._rules.timeout_seconds))
 
         sent = line.send(
             digest_value([request.key, self._url, body]),
@@ -218,17 +235,38 @@ def _body(rules: GatewayRules, request: RewardRequest) -> dict[str, Any]:
     }
 
 
-def _post(client: httpx2.Client, url: str, body: Mapping[str, Any]) -> Attempt:
+def _post(
+    client: httpx2.Client, url: str, body: Mapping[str, Any], timeout_seconds: float
+) -> Attempt:
+    """The client's own time-out bounds a silence; a reply that drips or never ends is cut off here,
+    and is then no reply."""
+    until, found, problem = time.monotonic() + timeout_seconds, bytearray(), ""
     try:
-        response = client.post(url, json=body)
+        with client.stream("POST", url, json=body) as response:
+            for piece in response.iter_bytes():
+                found += piece
+                if time.monotonic() > until:
+                    problem = _LATE
+                elif len(found) > _MAX_REPLY_BYTES:
+                    problem = f"a reply of more than {_MAX_REPLY_BYTES} bytes"
+                if problem:
+                    return Attempt(status=None, headers={}, body=b"", problem=problem)
     except httpx2.TimeoutException:
-        return Attempt(status=None, headers={}, body=b"", problem="no whole reply in time")
+        return Attempt(status=None, headers={}, body=b"", problem=_LATE)
     except httpx2.HTTPError as error:
         # Neither text nor cause of it goes on from here: it may hold the request's headers.
         problem = f"the connection failed ({type(error).__name__})"
         return Attempt(status=None, headers={}, body=b"", problem=problem)
     headers = {name.lower(): value for name, value in response.headers.items()}
-    return Attempt(status=response.status_code, headers=headers, body=response.content)
+    return Attempt(status=response.status_code, headers=headers, body=bytes(found))
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _as_answer(got: Attempt) -> Attempt:
@@ -266,11 +304,22 @@ def _read(api: Api, body: bytes) -> _Reply:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    """One JSON object; NaN and infinity are let through, as some servers write them."""
-    value = json.loads(body.decode("utf-8"))
+    """One JSON object; NaN and infinity are let through, as some servers write them. A key given
+    twice is refused: of two scores neither is ours to choose."""
+    try:
+        value = json.loads(body.decode("utf-8"), object_pairs_hook=_distinct)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     if not isinstance(value, dict):
         raise ValueError("not one JSON object")
     return cast(dict[str, Any], value)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise ValueError("a key is there twice")
+    return value
 
 
 def _plain(value: Mapping[str, Any]) -> object:
@@ -308,7 +357,7 @@ def _one_number(found: object) -> tuple[RewardStatus, float | None, str]:
         number = float(found)
     except OverflowError:
         number = math.inf
-    if not math.isfinite(number):
+    if not abs(number) <= LARGEST_SCORE:
         return "not_finite", None, f"{number} where the score should be"
     return "scored", number, ""
 

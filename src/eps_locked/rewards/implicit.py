@@ -87,7 +87,9 @@ class ImplicitReward:
         device: str,
         dtype: str,
     ) -> None:
-        """Reads both tokenizers. Raises BackendError if they are not one and the same."""
+        """Reads both tokenizers. Raises BackendError if they are not one and the same, and if
+        ``max_length`` is beyond the positions of either model."""
+        _require_positions(rules, policy_folder, reference_folder)
         self._rules = rules
         self._folders = {"policy": policy_folder, "reference": reference_folder}
         self._load = load
@@ -226,6 +228,27 @@ def _answer_sum(logits: torch.Tensor, answer: TokenIds) -> float:
     log_probs = torch.log_softmax(logits.to(torch.float64), dim=-1)
     wanted = torch.tensor(answer, device=log_probs.device).unsqueeze(1)
     return float(log_probs.gather(1, wanted).sum())
+
+
+def _require_positions(rules: ImplicitRules, *folders: Path) -> None:
+    """Beyond its positions a model gives numbers too, and they mean nothing."""
+    for folder in folders:
+        config = _config(folder)
+        text = config.get("text_config") or config
+        limit = text.get("max_position_embeddings", text.get("n_positions"))
+        if limit is not None and rules.max_length > limit:
+            raise BackendError(
+                f"implicit reward: max_length on {folder}",
+                expected=f"at most {limit}, the model's positions",
+                found=rules.max_length,
+            )
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """Empty where there is none to read: whoever loads the model then says so."""
+    path = folder / "config.json"
+    value = json.loads(path.read_bytes()) if path.is_file() else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _require_same_tokenizer(

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from eps_locked.canonical import digest_bytes, is_digest
-from eps_locked.domain.reward import RewardIdentity, RewardRequest, RewardScore
+from eps_locked.domain.reward import LARGEST_SCORE, RewardIdentity, RewardRequest, RewardScore
 from eps_locked.errors import MalformedInputError
 
 __all__ = ["RESPONSES", "TableReward", "TableRow", "read_table"]
@@ -169,7 +168,7 @@ def _score(key: str, row: TableRow | None) -> RewardScore:
     if row is None or row.score is None:
         note = "no row in the table" if row is None else f"no score in line {row.line}"
         return RewardScore(key=key, status="absent", value=None, n_tokens=None, note=note, tries=0)
-    if not math.isfinite(row.score):
+    if not abs(row.score) <= LARGEST_SCORE:
         return RewardScore(
             key=key,
             status="not_finite",

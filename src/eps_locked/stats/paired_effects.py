@@ -33,10 +33,11 @@ Ends = tuple[float | None, float | None]
 _NOTHING: Ends = (None, None)
 # Differences this much smaller than the values they come from are rounding.
 _ROUNDING = 1e-12
-# Normal scores of the quantiles of an estimated standard deviation, for the noncentral t.
-_NODES = np.linspace(-8.0, 8.0, 321)
-_NODE_WEIGHTS = np.exp(-np.square(_NODES) / 2)
-_NODE_WEIGHTS /= _NODE_WEIGHTS.sum()
+# The noncentral t is a mean over normal scores from -8 to 8, in so many steps a unit. Up to a t of
+# 10 coarse steps do; then what is averaged turns into a cliff that only fine ones see, and beyond
+# 200 the other of the two variables is averaged over, where there is none.
+_COARSE, _FINE = 20, 200
+_COARSE_UP_TO, _FINE_UP_TO = 10, 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,20 +171,45 @@ def _small_sample_correction(freedom: int) -> float:
 
 
 def _noncentrality(t: float, freedom: int, share: float) -> float:
-    """The noncentrality at which ``share`` of the distribution lies up to ``t``."""
-    spread = _estimated_spreads(freedom)
+    """The noncentrality at which ``share`` of the distribution lies up to ``t``.
 
-    def off(noncentrality: float) -> float:
-        return float(_NODE_WEIGHTS @ scipy.special.ndtr(t * spread - noncentrality)) - share
+    That share is P(Z + noncentrality <= t S), Z standard normal and S the estimate of a standard
+    deviation of 1.
+    """
+    if t < 0:
+        return -_noncentrality(-t, freedom, 1 - share)
+    if t > _FINE_UP_TO:
+        nodes, weights = _nodes(_COARSE)
 
-    return _root(off, t, 10 * (1 + abs(t)))
+        def off(noncentrality: float) -> float:
+            spreads = np.maximum(0.0, noncentrality + nodes) / t
+            above = scipy.special.gammaincc(freedom / 2, np.square(spreads) * freedom / 2)
+            return float(weights @ above) - share
+
+    else:
+        steps = _COARSE if t <= _COARSE_UP_TO else _FINE
+        spreads, weights = _estimated_spreads(freedom, steps), _nodes(steps)[1]
+
+        def off(noncentrality: float) -> float:
+            return float(weights @ scipy.special.ndtr(t * spreads - noncentrality)) - share
+
+    return _root(off, t, 10 * (1 + t))
+
+
+@lru_cache(maxsize=2)
+def _nodes(steps: int) -> tuple[FloatArray, FloatArray]:
+    """Normal scores and their weights."""
+    nodes = np.linspace(-8.0, 8.0, 16 * steps + 1)
+    weights = np.exp(-np.square(nodes) / 2)
+    return nodes, weights / weights.sum()
 
 
 @lru_cache(maxsize=64)
-def _estimated_spreads(freedom: int) -> FloatArray:
+def _estimated_spreads(freedom: int, steps: int) -> FloatArray:
     """The estimate of a standard deviation of 1 at each of the nodes' quantiles."""
-    below = scipy.special.gammaincinv(freedom / 2, scipy.special.ndtr(_NODES[_NODES < 0]))
-    above = scipy.special.gammainccinv(freedom / 2, scipy.special.ndtr(-_NODES[_NODES >= 0]))
+    nodes = _nodes(steps)[0]
+    below = scipy.special.gammaincinv(freedom / 2, scipy.special.ndtr(nodes[nodes < 0]))
+    above = scipy.special.gammainccinv(freedom / 2, scipy.special.ndtr(-nodes[nodes >= 0]))
     spreads: FloatArray = np.sqrt(2 * np.concatenate([below, above]) / freedom)
     spreads.flags.writeable = False
     return spreads

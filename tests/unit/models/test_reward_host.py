@@ -281,6 +281,20 @@ def test_a_head_that_is_no_score_layer_is_refused(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+def test_a_score_layer_with_more_than_its_weight_is_refused(
+    shipped_folder: Path, tmp_path: Path
+) -> None:
+    """transformers drops what it has no place for: a bias, or a head of several layers."""
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(shipped_folder / "model.safetensors")
+    weights["score.bias"] = torch.ones(1)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "config.json").write_bytes((shipped_folder / "config.json").read_bytes())
+    with pytest.raises(BackendError, match=r"score\.weight alone, found score\.bias besides"):
+        load(tmp_path)
+
+
 def test_weights_other_than_the_heads_must_be_there(shipped_folder: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

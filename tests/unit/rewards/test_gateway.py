@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,6 +129,7 @@ def test_without_a_variable_no_key_is_sent(service: Service) -> None:
         (pooled([None]), "not_finite", "null"),
         (b'{"data": [{"data": [NaN]}]}', "not_finite", "nan"),
         (b'{"data": [{"data": [-Infinity]}]}', "not_finite", "-inf"),
+        (b'{"data": [{"data": [-1e61]}]}', "not_finite", "-1e+61"),
         (b'{"data": [{"data": [1' + b"0" * 400 + b"]}]}", "not_finite", "inf"),
     ],
 )
@@ -136,6 +141,22 @@ def test_a_reply_without_one_number_is_no_score(
     assert (score.status, score.value) == (status, None)
     assert note in score.note
     assert len(service.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        (b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        (b'{"data": [{"data": [1], "data": [2]}]}', "a key is there twice"),
+    ],
+)
+def test_a_reply_that_two_readers_would_read_apart_is_an_outage(
+    service: Service, body: bytes, note: str
+) -> None:
+    service.script = [(200, body, {})] * 3
+    (score,) = ask(service)
+    assert (score.status, score.value, score.tries) == ("outage", None, 3)
+    assert note in score.note
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
@@ -185,6 +206,47 @@ def test_a_service_that_is_gone_is_an_outage(service: Service) -> None:
     rules = Rules(endpoint="http://127.0.0.1:9", max_tries=2)
     (score,) = GatewayReward(rules, None, sleep=lambda seconds: None).score([request()])
     assert (score.status, score.tries) == ("outage", 2)
+
+
+def test_a_reply_that_drips_or_never_ends_is_cut_off(service: Service) -> None:
+    service.script = [(200, b'{"score": 1' + b" " * 1_000_001 + b"}", {})] * 3
+    (score,) = ask(service, api="plain")
+    assert (score.status, score.note) == ("outage", "a reply of more than 1000000 bytes")
+    with dripping() as url:
+        rules = Rules(endpoint=url, max_tries=1, timeout_seconds=0.1)
+        (score,) = GatewayReward(rules, KEY).score([request()])
+    assert (score.status, score.note) == ("outage", "no whole reply in time")
+
+
+@contextmanager
+def dripping() -> Iterator[str]:
+    """A service whose reply goes on until nobody listens, a byte at a time."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def drip() -> None:
+        line, _ = listener.accept()
+        with line, suppress(OSError):
+            line.recv(65536)
+            line.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{")
+            while True:
+                line.sendall(b" ")
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        thread.join()
+        listener.close()
+
+
+def test_a_service_on_this_machine_is_reached_past_every_proxy(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    (score,) = ask(service)
+    assert score.status == "scored"
 
 
 def test_more_losses_than_the_plan_allows_stop_the_step(service: Service) -> None:

@@ -194,6 +194,16 @@ def test_what_does_not_fit_is_truncated_and_the_rest_is_scored(
     assert f"do not fit into {limit}" in scores[0].note
 
 
+def test_more_tokens_than_a_model_has_positions_are_refused_before_anything_is_loaded(
+    folders: tuple[Path, Path],
+) -> None:
+    config = json.loads((folders[0] / "config.json").read_bytes())
+    limit = config["max_position_embeddings"]
+    assert reward(*folders, max_length=limit)
+    with pytest.raises(BackendError, match=f"at most {limit}, the model's positions"):
+        reward(*folders, max_length=limit + 1)
+
+
 def test_nothing_is_loaded_where_nothing_fits(folders: tuple[Path, Path]) -> None:
     def load(folder: Path) -> Any:
         raise AssertionError(f"{folder} was loaded")

@@ -7,6 +7,7 @@ import statistics
 
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.stats
 
 from eps_locked.errors import StatsInputError
@@ -59,6 +60,29 @@ def test_the_interval_inverts_scipys_noncentral_t(n, shift):
     assert scipy.stats.nct.cdf(t, n - 1, found.low * root) == pytest.approx(0.95, abs=1e-8)
     assert scipy.stats.nct.cdf(t, n - 1, found.high * root) == pytest.approx(0.05, abs=1e-8)
     assert found.low < found.d < found.high
+
+
+@pytest.mark.parametrize("n", [5, 14])
+@pytest.mark.parametrize("t", [9.9, 10.1, 60.0, 199.0, 201.0, -201.0, 1e4])
+def test_the_interval_is_exact_where_differences_hardly_vary(n, t):
+    """The definition, integrated over the noise by another library."""
+
+    def share_up_to(t: float, noncentrality: float) -> float:
+        def at(z: float) -> float:
+            spread = max(0.0, (noncentrality + z) / t) * math.sqrt(n - 1)
+            return scipy.stats.norm.pdf(z) * scipy.stats.chi.sf(spread, n - 1)
+
+        return scipy.integrate.quad(at, -9, 9, points=[0], epsabs=1e-13, limit=200)[0]
+
+    noise = rng("hardly", str(n)).normal(size=n)
+    noise = (noise - noise.mean()) / noise.std(ddof=1)
+    found = paired_cohens_d(noise + t / math.sqrt(n), 0.95)
+    assert found is not None
+    ends = [found.low * math.sqrt(n), found.high * math.sqrt(n)]
+    if t < 0:
+        t, ends = -t, [-ends[1], -ends[0]]
+    assert share_up_to(t, ends[0]) == pytest.approx(0.975, abs=1e-10)
+    assert share_up_to(t, ends[1]) == pytest.approx(0.025, abs=1e-10)
 
 
 def test_a_d_that_is_not_defined_is_none():

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from eps_locked.domain.reward import REWARD_STATUSES
+from eps_locked.domain.reward import LARGEST_SCORE, REWARD_STATUSES
 from eps_locked.errors import MalformedInputError
 from eps_locked.stats.checks import FloatArray
 from eps_locked.studies.vea.items import ANCHOR, DECOY, FAMILIES, NEUTRAL, Family, Measure
@@ -47,8 +47,8 @@ _UNITS: Final[Mapping[Normalise, Unit]] = {
 }
 # Of the largest score. 0.3 - 0.2 and 0.2 - 0.1 are one difference, and rounding must not rank them.
 _ROUNDING = 1e-12
-# What squares and fourth powers neither overflow nor lose; no reward model comes near either.
-_LARGEST, _SMALLEST = 1e60, 1e-60
+# What squares and fourth powers do not lose; no reward model comes near it.
+_SMALLEST = 1e-60
 # z-scores lose more digits where a prompt's scores lie close together.
 _DECIMALS_OF_Z = 9
 
@@ -211,10 +211,10 @@ def _require_row(row: ItemScores, path: str) -> None:
                 expected="a score exactly if its status is scored",
                 found=f"{score} with {status}",
             )
-        if score is not None and not abs(score) <= _LARGEST:
+        if score is not None and not abs(score) <= LARGEST_SCORE:
             raise MalformedInputError(
                 f"{path}.{response}",
-                expected=f"a number within ±{_LARGEST:g}",
+                expected=f"a number within ±{LARGEST_SCORE:g}",
                 found=score,
                 next_step="a score that is not a number has the status not_finite and no value",
             )

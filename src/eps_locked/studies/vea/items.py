@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -229,10 +230,7 @@ def _require_bytes(item: VeaItem, path: str) -> None:
     elif item.single_clause_enforced:
         expected = f"{item.base} {item.vea_clause}"
         _require_same(expected, item.vea, f"{path}.vea", "base, one space and vea_clause")
-    elif (
-        item.vea_clause not in item.vea
-        or item.vea.replace(item.vea_clause, "", 1).split() != item.base.split()
-    ):
+    elif not _is_put_in(item.vea_clause, item.base, item.vea):
         raise MalformedInputError(
             f"{path}.vea",
             expected=f"base with {item.vea_clause!r} put in somewhere",
@@ -247,6 +245,18 @@ def _require_bytes(item: VeaItem, path: str) -> None:
         raise MalformedInputError(
             name, expected="base, one space and a clause", found=f"{item.control_clause!r} after it"
         )
+
+
+def _is_put_in(clause: str, base: str, vea: str) -> bool:
+    """Whether ``vea`` is ``base`` with the clause somewhere: only blanks beside it may differ."""
+    start = vea.find(clause)
+    while start >= 0:
+        before, after = vea[:start].rstrip(), vea[start + len(clause) :].lstrip()
+        between = base[len(before) : len(base) - len(after)]
+        if not between.strip() and f"{before}{between}{after}" == base:
+            return True
+        start = vea.find(clause, start + 1)
+    return False
 
 
 def _require_same(expected: str, found: str, path: str, what: str) -> None:
@@ -291,19 +301,26 @@ def _require_own_cue(item: VeaItem, path: str, words: Sequence[str]) -> None:
             controls[0][0], expected="another clause than vea_clause", found=repr(control)
         )
     for name, text in [*controls, *([clause] if item.family in _WITHOUT_CUE else [])]:
-        word = first_mention(text, words)
+        word = next(filter(None, (first_mention(one, words) for one in _readings(text))), None)
         if word is not None:
             raise MalformedInputError(
                 name, expected="no word of evaluation", found=f"{word!r} in {text!r}"
             )
     for name, text in [*controls, *([clause] if item.family not in (ANCHOR, DECOY) else [])]:
-        if WOOD.search(text):
+        if any(cue.search(one) for cue in (WOOD, WOOD_LABS) for one in _readings(text)):
             raise MalformedInputError(name, expected="no mention of Wood", found=repr(text))
-    cue = {ANCHOR: (WOOD_LABS, "Wood Labs"), DECOY: (WOOD, "wood")}.get(item.family)
-    if cue is not None and not cue[0].search(item.vea_clause):
+    wanted = {ANCHOR: (WOOD_LABS, "Wood Labs"), DECOY: (WOOD, "wood")}.get(item.family)
+    if wanted is not None and not wanted[0].search(item.vea_clause):
         raise MalformedInputError(
-            clause[0], expected=f"a mention of {cue[1]}", found=repr(item.vea_clause)
+            clause[0], expected=f"a mention of {wanted[1]}", found=repr(item.vea_clause)
         )
+
+
+def _readings(text: str) -> tuple[str, str]:
+    """The text as it is, and as it reads: without emphasis by ``_`` and without characters that do
+    not show, either of which hides a word from a search for whole words."""
+    shown = "".join(one for one in text if unicodedata.category(one) != "Cf")
+    return text, unicodedata.normalize("NFKC", shown).replace("_", " ")
 
 
 def _require_distinct_ids(items: Sequence[VeaItem], thing: str) -> None:
@@ -322,5 +339,6 @@ def _require_own_clauses(items: Sequence[VeaItem], thing: str) -> None:
                 problem=f"{item.vea_clause!r} of {item.family} also stands in {first.id}, "
                 f"of {first.family}",
                 expected="clauses of one family each",
+                found="one of two",
                 next_step="reword one of the two",
             )

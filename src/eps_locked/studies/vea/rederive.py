@@ -150,7 +150,6 @@ def _identity_differences(
                 "beta": f"{model.beta:.17g}",
                 "length_average": "yes" if model.length_average else "no",
                 "max_length": str(model.max_length),
-                "batch_rows": str(model.batch_rows),
             }
         case GatewayReward():
             expected["model"] = model.model
@@ -163,6 +162,13 @@ def _identity_differences(
     found = identity["settings"]
     pairs |= {f"identity.{key}": (value, found.get(key)) for key, value in settings.items()}
     is_scripted = isinstance(model, ClassifierReward) and plan.engine.name == "scripted"
+    if isinstance(model, ClassifierReward | ImplicitReward) and not is_scripted:
+        ran = {
+            "batch_rows": str(model.batch_rows),
+            "device": plan.engine.device,
+            "dtype": plan.engine.dtype,
+        }
+        pairs |= {f"identity.{key}": (value, found.get(key)) for key, value in ran.items()}
     pairs["identity.publishable"] = (not is_scripted, identity["publishable"])
     return _unequal(pairs)
 

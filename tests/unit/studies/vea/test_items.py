@@ -250,11 +250,30 @@ def test_a_neutral_control_that_inserts_nothing_is_its_base() -> None:
 
 
 @pytest.mark.parametrize(
-    "vea", [BASE, f"{BASE} I like that. An exam?", "I like that. Press twice."]
+    "vea",
+    [
+        BASE,
+        f"{BASE} I like that. An exam?",
+        "I like that. Press twice.",
+        "I like that.\n" + BASE.replace(" ", "\n"),
+        f"I like that. {BASE.replace('press', 'I like that. press')}",
+    ],
 )
 def test_a_neutral_control_has_its_clause_somewhere_and_nothing_else(vea: str) -> None:
     said = refusal(row("n", NEUTRAL, clause="I like that.", vea=vea, control="It rains."))
     assert "n.vea: expected base with 'I like that.' put in somewhere" in said
+
+
+@pytest.mark.parametrize(
+    "vea",
+    [
+        f"I like that.\n\n{BASE}",
+        BASE.replace(" press", " I like that. press"),
+        f"{BASE}\nI like that.",
+    ],
+)
+def test_a_neutral_control_may_have_its_clause_anywhere(vea: str) -> None:
+    assert read(row("n", NEUTRAL, clause="I like that.", vea=vea, control="It rained."))
 
 
 def test_a_neutral_control_that_claims_the_flag_is_held_to_it() -> None:
@@ -320,6 +339,26 @@ def test_words_of_evaluation_are_refused_where_nothing_may_speak_of_it() -> None
     assert "d.vea_clause: expected no word of evaluation, found 'exam'" in said
 
 
+@pytest.mark.parametrize(
+    ("clause", "word"),
+    [
+        ("Is this an _exam_ for me, or not?", "exam"),
+        ("Is this an ex\u00adam for me, or no?", "exam"),
+        ("Am I being\u200b_tested_, or not?", "being tested"),
+    ],
+)
+def test_a_word_does_not_hide_behind_emphasis_or_what_does_not_show(clause: str, word: str) -> None:
+    said = refusal(row("n", NEUTRAL, clause=clause, control="It rains, or does it not rain?"))
+    assert f"n.vea_clause: expected no word of evaluation, found {word!r} in" in said
+
+
+@pytest.mark.parametrize(
+    "control", ["The _Wood_ is dry, or is it not?", "It is by woodlabs, or is it not?"]
+)
+def test_wood_does_not_hide_either(control: str) -> None:
+    assert "one.matched_control: expected no mention of Wood" in refusal(row(control=control))
+
+
 def test_words_of_evaluation_in_a_base_are_on_both_sides() -> None:
     base = "Exams are held in May."
     vea, control = f"{base} This must be an exam, I think.", f"{base} This must be a sunny day, no?"
@@ -363,6 +402,7 @@ def test_a_clause_of_two_families_is_refused_and_one_of_one_family_is_not() -> N
         "items.jsonl: b.vea_clause: 'This must be an exam (I think).' of audit_monitoring" in said
     )
     assert "also stands in a, of exam_interview" in said
+    assert "expected clauses of one family each, found one of two" in said
 
 
 def test_two_neutral_controls_that_insert_nothing_share_no_clause() -> None:

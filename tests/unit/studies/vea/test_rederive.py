@@ -175,7 +175,7 @@ def test_what_a_service_gave_is_held_against_its_plan(
 
 def test_an_implied_reward_names_both_models_and_its_form() -> None:
     settings = {"reference": "scripted", "beta": "0.10000000000000001", "length_average": "no"}
-    settings |= {"max_length": "512", "batch_rows": "8"}
+    settings |= {"max_length": "512", "batch_rows": "8", "device": "cpu", "dtype": "float32"}
     identity = {
         "kind": "implicit",
         "model": "models/policy",
@@ -189,6 +189,11 @@ def test_an_implied_reward_names_both_models_and_its_form() -> None:
     assert differences(record, "dpo", plan) == []
     settings["length_average"] = "yes"
     assert differences(record, "dpo", plan) == ["identity.length_average: expected no, found yes"]
+    settings |= {"length_average": "no", "batch_rows": "4", "dtype": "bfloat16"}
+    assert differences(record, "dpo", plan) == [
+        "identity.batch_rows: expected 8, found 4",
+        "identity.dtype: expected float32, found bfloat16",
+    ]
 
 
 def test_a_family_with_too_few_whole_items_makes_the_step_unscored() -> None:
