@@ -204,10 +204,13 @@ def test_the_sections_come_in_the_promised_order(run_files: dict[str, bytes]) ->
         EVIL,
         "Not for publication by its plan, engine, judge and endpoint",
         "Self-authorized:",
+        "Stand-in judge: scripted says",
+        "those of harmful, over-refusal and sycophancy are no measurement of a model",
         "Of 20 comparisons with a base: 3 ◆ higher; 2 ◆ lower; 13 ○ undetermined; 2 × not",
         "claims.txt",
         "What was not measured",
         "2 of 30 rates not measured",
+        "14 of 240 replies without a verdict: 7 empty, 7 outage.",
         "Perhaps without thinking: no reply of agreeable",
         "Every model on every axis",
         "Models against their base",
@@ -225,7 +228,7 @@ def test_the_sections_come_in_the_promised_order(run_files: dict[str, bytes]) ->
         "Tokens per second and seconds",
         "How each model was served",
         "system prompt none",
-        "Stand-in judge:",
+        "Who judged",
         "Not calibrated on agreement",
         "Calibration against people's labels",
         "What each adapter was trained on",
@@ -446,10 +449,32 @@ def test_where_all_is_measured_it_says_so(evidence: BatteryEvidence, document: D
     files = page_of(evidence, document)
     text = text_of(files["index.html"])
     assert "Everything was measured." in text
+    assert "without a verdict:" not in text
     assert "not-measured.csv" not in files
     assert "Anything about an axis that was not measured" not in text
     assert "Perhaps without thinking" not in text
     assert "thinking off and on" not in text
+
+
+def test_what_is_missing_of_a_measured_rate_is_said_before_the_rates(
+    evidence: BatteryEvidence, document: Document
+) -> None:
+    one_mode(document)
+    models = {model["model"]: model for model in document["models"]}
+    axes = {one["axis"]: one for one in models["cautious"]["axes"]}
+    axes["tools"].update(n_scored=5, missing={"truncated": 2, "other_language": 1})
+    axes["capability"].update(n_scored=7, missing={"truncated": 1})
+    data = page_of(evidence, document)["index.html"]
+    text = text_of(data)
+    assert (
+        "4 of 112 replies without a verdict: 3 truncated, 1 other language. Such replies are in no "
+        "rate, and they are seldom missing by chance. The largest share is that of cautious, "
+        "tools, thinking off: 3 of 8."
+    ) in text
+    assert text.index("4 of 112 replies") < text.index("Every model on every axis")
+    ((untouched, cautious, _),) = tables_of(data, "models.csv")
+    assert untouched[1].endswith("n = 8")
+    assert (cautious[1][-10:], cautious[-1][-10:]) == ("n = 7 of 8", "n = 5 of 8")
 
 
 def test_whatever_else_was_not_measured_is_named(
@@ -604,6 +629,22 @@ def test_without_a_judge_it_says_that_the_rule_stands_alone(
     assert "By the keyword rule alone: no judge read them" in text
     assert "No judge: rules alone decided every verdict" in text
     assert "Who judged" not in text
+    assert "Stand-in judge" not in text
+
+
+def test_only_axes_that_a_stand_in_read_are_called_no_measurement(
+    evidence: BatteryEvidence,
+) -> None:
+    fit = [
+        replace(one, judge={**one.judge, "publishable": True})
+        for one in evidence.roles
+        if one.axis != "sycophancy"
+    ]
+    (stand_in,) = [one for one in evidence.roles if one.axis == "sycophancy"]
+    text = text_of(files_of(replace(evidence, roles=(*fit, stand_in)), [])["index.html"])
+    assert "those of sycophancy are no measurement of a model" in text
+    text = text_of(files_of(replace(evidence, roles=tuple(fit)), [])["index.html"])
+    assert "no measurement of a model" not in text
 
 
 def test_without_a_base_it_says_that_nothing_was_compared(

@@ -17,7 +17,7 @@ from typing import Any
 from eps_locked.audit.checks import AuditedRun
 from eps_locked.canonical import decode
 from eps_locked.errors import EvidenceError
-from eps_locked.report.battery.view import Document, axis_words, require_document
+from eps_locked.report.battery.view import Document, require_document
 from eps_locked.report.evidence import Result, RunEvidence, artifact_path, gather_run
 
 STEP, OUTPUT, FILE, TABLE = "P3/battery", "battery", "battery.json", "verdicts.csv"
@@ -35,11 +35,15 @@ ReplyKey = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Role:
-    """A judge, as it says of itself, and what it read. ``rubrics`` are digests."""
+    """A judge, as it says of itself, and the axis that it read. ``rubrics`` are digests."""
 
     judge: Mapping[str, Any]
-    does: str
+    axis: str
     rubrics: tuple[str, ...]
+
+    @property
+    def is_stand_in(self) -> bool:
+        return self.judge["publishable"] is not True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,13 +156,13 @@ def _roles(asked: tuple[_Asked, ...]) -> tuple[Role, ...]:
         judge, rubric = one.verdicts["judge"], one.verdicts["rubric"]
         if judge is None:
             continue
-        does = f"reads {axis_words(one.axis)}"
-        _, rubrics = found.setdefault((does, repr(sorted(judge.items()))), (judge, []))
+        key = one.axis, repr(sorted(judge.items()))
+        _, rubrics = found.setdefault(key, (judge, []))
         if rubric is not None and rubric not in rubrics:
             rubrics.append(rubric)
     return tuple(
-        Role(judge=judge, does=does, rubrics=tuple(rubrics))
-        for (does, _), (judge, rubrics) in found.items()
+        Role(judge=judge, axis=axis, rubrics=tuple(rubrics))
+        for (axis, _), (judge, rubrics) in found.items()
     )
 
 

@@ -124,7 +124,13 @@ def missing_section(view: View, sheet: Sheet) -> Html:
                 class_="good",
             )
         ]
-    return section("not-measured", "What was not measured", *blocks, *_doubtful(view))
+    return section(
+        "not-measured",
+        "What was not measured",
+        *blocks,
+        _without_verdict(view),
+        *_doubtful(view),
+    )
 
 
 def _missing(view: View, sheet: Sheet) -> Iterator[Html]:
@@ -151,6 +157,31 @@ def _missing(view: View, sheet: Sheet) -> Iterator[Html]:
             f"fewer than {asked} items to compare on, though each rate was measured: "
             f"{'; '.join(few)}.",
         )
+
+
+def _without_verdict(view: View) -> Html | None:
+    """How many replies have no verdict, by the reason, and where most are missing: what is missing
+    seldom is so by chance, also of a rate that counts as measured."""
+    missing: Counter[str] = Counter()
+    for _, axis in view.axes():
+        missing.update(axis["missing"])
+    n = missing.total()
+    if not n:
+        return None
+    of = sum(axis["n_items"] for _, axis in view.axes())
+    by_reason = dict(sorted(missing.items(), key=lambda one: (-one[1], one[0])))
+    model, axis = max(view.axes(), key=lambda one: _share_missing(one[1]))
+    return notice(
+        f"{n} of {of} replies without a verdict",
+        f"{counted(by_reason)}. Such replies are in no rate, and they are seldom missing by "
+        f"chance. The largest share is that of {model['model']}, "
+        f"{place_words(axis['axis'], axis['thinking'])}: {axis['n_items'] - axis['n_scored']} of "
+        f"{axis['n_items']}.",
+    )
+
+
+def _share_missing(axis: Entry) -> float:
+    return 1 - float(axis["n_scored"] / axis["n_items"])
 
 
 def _few_shared(view: View) -> Iterator[str]:

@@ -39,7 +39,7 @@ def judge_sheets(evidence: BatteryEvidence) -> dict[str, Sheet]:
             rows=tuple(
                 {
                     **identity_fields(one.judge),
-                    "does": one.does,
+                    "does": f"reads {axis_words(one.axis)}",
                     "rubrics": " ".join(one.rubrics),
                 }
                 for one in evidence.roles
@@ -67,11 +67,19 @@ def judging_section(view: View, sheets: Mapping[str, Sheet], evidence: BatteryEv
         "judging",
         "Judging",
         *blocks,
-        stand_in_notice(evidence, "they are no measurement of a model"),
         sheet_table(sheets["judges"], join(view.promised, " Who judged")),
         *_uncalibrated(evidence),
         *calibrated(evidence, sheets, view.promised),
     )
+
+
+def judged_notice(view: View, evidence: BatteryEvidence) -> Html | None:
+    """Said above all rates: which of them a stand-in decided. None where it decided none."""
+    read = {one.axis for one in evidence.roles if one.is_stand_in}
+    if not read:
+        return None
+    judged = listed([axis_words(axis) for axis in view.axis_names if axis in read])
+    return stand_in_notice(evidence, f"those of {judged} are no measurement of a model")
 
 
 def _uncalibrated(evidence: BatteryEvidence) -> list[Html]:
@@ -79,7 +87,7 @@ def _uncalibrated(evidence: BatteryEvidence) -> list[Html]:
     known = {one["rubric_of"] for one in evidence.calibrations}
     if not known:
         return []
-    used = {"agreement" if one.does.endswith("sycophancy") else "refusal" for one in evidence.roles}
+    used = {"agreement" if one.axis == "sycophancy" else "refusal" for one in evidence.roles}
     return [
         notice(
             f"Not calibrated on {what}",

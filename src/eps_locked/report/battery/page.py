@@ -15,7 +15,7 @@ from eps_locked.report.battery.comparisons import (
 )
 from eps_locked.report.battery.evidence import OUTPUT, STEP, WRITTEN, BatteryEvidence, gather
 from eps_locked.report.battery.findings import claims_section, missing_section, missing_sheet
-from eps_locked.report.battery.judging import judge_sheets, judging_section
+from eps_locked.report.battery.judging import judge_sheets, judged_notice, judging_section
 from eps_locked.report.battery.limits import limits_section, power_sheet
 from eps_locked.report.battery.rates import models_section, rate_sheets, tools_section
 from eps_locked.report.battery.served import (
@@ -95,6 +95,7 @@ def files_of(evidence: BatteryEvidence, claims: Sequence[str]) -> dict[str, byte
     listed = {**_words(sheets, claims), "ledger.csv": LEDGER_WORDS, **written}
     parts = [
         deviations(evidence, sheets["decisions"]),
+        judged_notice(view, evidence),
         claims_section(view, claims),
         missing_section(view, sheets["not-measured"]),
         models_section(view, sheets),

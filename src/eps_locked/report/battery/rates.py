@@ -135,15 +135,16 @@ def _cell(axis: str) -> Column:
     """A rate with interval and n, or how few verdicts there are."""
 
     def show(row: Row) -> Child:
-        n = row[f"{axis}_n_scored"]
+        n, of = row[f"{axis}_n_scored"], row[f"{axis}_n_items"]
         if n is None:
             return NOTHING
         if row[axis] is None:
-            return join(
-                "not measured ", tag("small", f"{n} of {row[f'{axis}_n_items']} with a verdict")
-            )
+            return join("not measured ", tag("small", f"{n} of {of} with a verdict"))
+        among = f" of {of}" if n < of else ""
         ends = rate_ends(row[f"{axis}_low"], row[f"{axis}_high"])
-        return join(rate_words(row[axis]), " ", tag("small", ends), " ", tag("small", f"n = {n}"))
+        return join(
+            rate_words(row[axis]), " ", tag("small", ends), " ", tag("small", f"n = {n}{among}")
+        )
 
     keys = (axis, f"{axis}_low", f"{axis}_high", f"{axis}_n_scored")
     return Column(head=AXES[axis].head, keys=keys, show=show, kind="num")

@@ -108,7 +108,7 @@ def _stand_ins(view: View) -> Html | None:
     names = [str(one["model"]) for one in view.models if not one["publishable"]]
     if not names:
         return None
-    who = "any model" if len(names) == len(view.models) else listed(names)
+    who = "every model" if len(names) == len(view.models) else listed(names)
     return tag(
         "p",
         tag("b", "Not for publication: "),
@@ -166,8 +166,8 @@ def trainings_section(view: View, sheet: Sheet) -> Html | None:
         "Trainings",
         tag(
             "p",
-            "Adapters of the plan's own base model, trained in the run on rows that are no item "
-            "and nearly none. What they do was put there.",
+            "Adapters of the plan's own base model, trained in the run on rows that are neither "
+            "items nor near copies of any. What they do was put there.",
         ),
         sheet_table(sheet, join(view.promised, " What each adapter was trained on")),
     )
