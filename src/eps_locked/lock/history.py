@@ -27,7 +27,9 @@ from eps_locked.domain.steps import FILE_REF, STEP_REF, Step, results_digest
 from eps_locked.errors import EvidenceError
 
 # Kinds of steps, of any study, whose outcomes whoever runs them can read.
-OUTCOME_KINDS = frozenset({"cells", "tensor", "ask", "drift"})
+OUTCOME_KINDS = frozenset(
+    {"cells", "tensor", "ask", "drift", "score", "breadth", "speed", "battery"}
+)
 
 
 def next_lock_head(previous: str, amendment_digest: str) -> str:
@@ -127,8 +129,8 @@ class History:
     def what_was_seen(self) -> Seen:
         """What could have been known when a deviation was decided, told by the ledger.
 
-        Recorded outcomes (open cells, replies) lie in plain text on the runner's disk, so they
-        count as seen whether or not anybody says they looked.
+        Recorded outcomes (open cells, replies, scores) lie in plain text on the runner's disk, so
+        they count as seen whether or not anybody says they looked.
         """
         if not self.done:
             return "nothing_run"
