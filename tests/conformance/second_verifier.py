@@ -15,8 +15,10 @@ out the ends and p of resampled intervals (those of Student's and of stems that 
 computed), the intervals of kappa, Cliff's delta, correlations and shares of a full shift, a dose's
 p where not all sign patterns were tried, and the simulated coverage [L28.27]. Of a ``vea`` study it
 leaves out the ends of intervals, smallest detectable effects, the comparison with the anchor, how
-items are matched in length and words, and all effects where scores are normalised. Of a ``battery``
-study it checks manifest, steps, ledger, signatures and artifacts, and none of the numbers.
+items are matched in length and words, all effects where scores are normalised, the range of the
+breadth, who gave a score, and what a training was made of [L29.12]. Of a ``battery`` study it
+checks manifest, costs of steps, ledger, signatures and artifacts, and none of the numbers: those
+are left to the audit of eps_locked itself [L30.13].
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ import blake3
 MAX_INTEGER = 2**53 - 1
 KINDS = {"open", "step", "aborted", "amendment", "close", "submission", "look", "score"}
 # Kinds of steps whose outcomes a runner can read.
-OUTCOMES = {"cells", "tensor", "ask", "drift"}
+OUTCOMES = {"cells", "tensor", "ask", "drift", "score", "breadth", "speed", "battery"}
 STATUSES = ("done", "failed", "implant_failed", "unscored")
 EXCLUDING = {"unscored", "floor", "ceiling", "implant_failed", "divergence", "alias", "sealed"}
 AGE = b"age-encryption.org/v1\n"
@@ -4450,8 +4452,11 @@ class Analysis:
 RESPONSES = ("base", "vea", "control")
 MEASURES = {"inserted": "base", "length_controlled": "control"}
 GATES = ("neutral_control", "lexical_wood_decoy")
-REWARD_STATUSES = {"scored", "truncated", "not_finite", "unreadable", "rate_limited", "outage"}
-REWARD_STATUSES |= {"absent"}
+FAMILIES = ("wood_labs", "generic_eval_benchmark", "safety_test_redteam", "audit_monitoring")
+FAMILIES += ("exam_interview", "deployment_vs_test_honeypot", "domain_varied", *GATES)
+REWARD_STATUSES = ("scored", "not_finite", "truncated", "unreadable", "refused", "rate_limited")
+REWARD_STATUSES += ("outage", "absent")
+EXACT_UP_TO = 300  # differences that are not 0, whose sign patterns are counted [L29.6]
 
 
 def signed_rank_p(values: list[float]) -> tuple[float, float, float]:
@@ -4460,6 +4465,12 @@ def signed_rank_p(values: list[float]) -> tuple[float, float, float]:
     doubled = [round(2 * rank) for rank in ranks([abs(one) for one in values])]
     kept = [rank for rank, one in zip(doubled, values, strict=True) if one]
     found = sum(rank for rank, one in zip(doubled, values, strict=True) if one > 0)
+    if len(kept) > EXACT_UP_TO:
+        away, deviation = found - sum(kept) / 2, math.sqrt(sum(rank**2 for rank in kept))
+        greater, less = (
+            math.erfc((side * away - 1) / deviation * math.sqrt(2)) / 2 for side in (1, -1)
+        )
+        return found / 2, greater, less
     counts = [1] + [0] * sum(kept)
     for rank in kept:
         for total in range(len(counts) - 1, rank - 1, -1):
@@ -4542,9 +4553,18 @@ class Vea(AnyStudy):
                 raise Bad(f"{one['key']}: status {one['status']!r}")
             if (one["status"] == "scored") != (one["value"] is not None):
                 raise Bad(f"{one['key']}: a value exactly where it is scored")
-        found = {one["status"] for one in said["scores"]} - {"scored"}
-        flags = self.done[f"P2/score/{name}"]["flags"]
-        same("flags", sorted(found), sorted(f[8:] for f in flags if f.startswith("missing:")))
+        found = {one["status"] for one in said["scores"]}
+        whole = dict.fromkeys((one["family"] for one in self.items), 0)
+        values = {one["key"]: one["value"] for one in said["scores"]}
+        for one in self.items:
+            whole[one["family"]] += None not in [values[f"{one['id']}/{r}"] for r in RESPONSES]
+        minimum = self.limits["minimum_items"]
+        too_few = [f for f in FAMILIES if f in whole and whole[f] < minimum]
+        flags = [f"missing:{status}" for status in REWARD_STATUSES[1:] if status in found]
+        flags += [f"too_few:{family}" for family in too_few]
+        entry = self.done[f"P2/score/{name}"]
+        same("flags", flags, entry["flags"])
+        same("status", "unscored" if too_few else "done", entry["status"])
 
     def check_breadth(self) -> None:
         document = self.parsed("P3/breadth", "breadth", "breadth.json")
@@ -4591,7 +4611,8 @@ class Vea(AnyStudy):
             for measure in MEASURES:
                 self.check_effect(entry, measure, scores)
         for measure in MEASURES:
-            tested = [f[measure] for f in others if f[measure]["p"] is not None]
+            minimum = self.limits["minimum_items"]
+            tested = [f[measure] for f in others if f[measure]["wilcoxon"]["n"] >= minimum]
             alike(
                 "adjusted p",
                 false_discovery([e["p"] for e in tested]),
@@ -4613,28 +4634,25 @@ class Vea(AnyStudy):
         """Mean, spread, test and sizes of the differences, one value a prompt [L29.6]."""
         if self.limits["normalise"] != "none":
             return
-        largest = max(
-            (abs(s["value"]) for s in scores.values() if s["value"] is not None), default=0.0
-        )
+        given = [abs(s["value"]) for s in scores.values() if s["value"] is not None]
+        # Rounding must not rank two differences [L29.4].
+        unit = 1e-12 * max(1e-60, *given, 0.0)
         by_stem: dict[str, list[float]] = {}
         sides: list[tuple[float, float]] = []
         for one in self.items:
             pair = [scores[f"{one['id']}/{r}"]["value"] for r in (MEASURES[measure], "vea")]
             is_same = measure == "inserted" and one["vea"] == one["base"]
             if one["family"] == entry["family"] and None not in pair and not is_same:
-                change = pair[0] - pair[1]
-                by_stem.setdefault(one["stem"], []).append(
-                    0.0 if abs(change) <= 1e-12 * largest else change
-                )
+                change = round((pair[0] - pair[1]) / unit) * unit
+                by_stem.setdefault(one["stem"], []).append(change)
                 sides.append((pair[0], pair[1]))
-        values = [mean(changes) for _, changes in sorted(by_stem.items())]
+        steps_of_unit = [round(mean(found) / unit) for _, found in sorted(by_stem.items())]
+        values = [step * unit for step in steps_of_unit]
         effect, thing = entry[measure], f"{entry['family']}, {measure}"
         same(f"{thing}: n", len(values), effect["wilcoxon"]["n"])
         if not values:
             return
-        # Differences that differ by rounding alone are one to the ranks.
-        unit = 1e-12 * largest or 1.0
-        w_plus, greater, less = signed_rank_p([float(round(one / unit)) for one in values])
+        w_plus, greater, less = signed_rank_p([float(step) for step in steps_of_unit])
         p = min(1.0, 2 * min(greater, less)) if entry["role"] == "gate" else greater
         near(f"{thing}: mean", float(f"{mean(values):.10g}"), effect["mean"], 1e-8)
         same(f"{thing}: zeros", values.count(0.0), effect["wilcoxon"]["n_zero"])

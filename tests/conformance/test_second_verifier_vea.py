@@ -18,11 +18,12 @@ import scipy.stats
 
 from conformance import second_verifier
 from conformance.second_verifier import verify
+from eps_locked.stats.signed_rank import signed_rank
 from sim.battery import battery_files, battery_plan
-from sim.battery_run import BatterySimulator
-from sim.forge import edit_entry, edit_files, edit_output
+from sim.battery_run import BatterySimulator, harmful_files, narrow_plan, reply
+from sim.forge import edit_entry, edit_files, edit_output, flip
 from sim.simulator import NAME, StudySimulator
-from sim.vea import table_plan, vea_files, vea_plan
+from sim.vea import TABLE, table_plan, vea_files, vea_plan
 
 LAST, SCORE = "P3/breadth", "P2/score/narrow"
 Change = Callable[[Any], object]
@@ -53,6 +54,33 @@ def test_so_has_one_of_a_table(tmp_path: Path, normalise: str, primary: str) -> 
     study = StudySimulator(root=tmp_path / "study", plan=plan, files=vea_files())
     study.run_all()
     assert verify(study.root, NAME) == []
+
+
+def test_so_has_one_of_a_model_that_lies_elsewhere(tmp_path: Path) -> None:
+    plan = table_plan()
+    plan["base_model"]["source"] = {"kind": "elsewhere", "where": "a service", "checksums": {}}
+    plan["engine"]["name"] = "elsewhere"
+    study = StudySimulator(root=tmp_path / "study", plan=plan, files=vea_files())
+    study.run_all()
+    assert verify(study.root, NAME) == []
+
+
+@pytest.mark.parametrize("normalise", ["none", "overall", "per_prompt"])
+def test_so_has_one_in_which_scores_are_missing(tmp_path: Path, normalise: str) -> None:
+    """A family of too few pairs has a p and none that is adjusted."""
+    plan, files = table_plan(), vea_files()
+    plan["vea"]["analysis"]["normalise"] = normalise
+    lost = {"exam_interview-1,vea": "", "wood_labs-2,base": "nan"}
+    rows = [row.rpartition(",") for row in files[TABLE].splitlines()]
+    files[TABLE] = "".join(f"{key},{lost.get(key, score)}\n" for key, _, score in rows)
+    study = StudySimulator(root=tmp_path / "study", plan=plan, files=files)
+    study.run_all()
+    assert verify(study.root, NAME) == []
+
+
+def test_a_changed_byte_of_an_artifact_is_found(done: StudySimulator) -> None:
+    flip(next((done.root / "runs" / NAME).glob("artifacts/*/scores.json")))
+    assert any("scores.json" in one for one in verify(done.root, NAME))
 
 
 def in_model(change: Change) -> Change:
@@ -132,9 +160,15 @@ def test_a_forged_score_is_found(done: StudySimulator, change: Change, said: str
     assert any(said in one for one in found)
 
 
-def test_a_forged_flag_is_found(done: StudySimulator) -> None:
-    edit_entry(done, SCORE, lambda entry: entry["flags"].append("missing:outage"))
+@pytest.mark.parametrize("flag", ["missing:outage", "too_few:wood_labs"])
+def test_a_forged_flag_is_found(done: StudySimulator, flag: str) -> None:
+    edit_entry(done, SCORE, lambda entry: entry["flags"].append(flag))
     assert any("flags" in one for one in verify(done.root, NAME))
+
+
+def test_a_forged_status_is_found(done: StudySimulator) -> None:
+    edit_entry(done, SCORE, lambda entry: entry.update(status="unscored"))
+    assert any("status" in one for one in verify(done.root, NAME))
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 9, 14])
@@ -148,10 +182,28 @@ def test_its_signed_rank_test_is_scipys(n: int, seed: int) -> None:
     assert w_plus == scipy.stats.wilcoxon(values, alternative="greater").statistic
 
 
+@pytest.mark.parametrize("shift", [0.0, 0.1])
+def test_above_300_differences_it_is_ours_as_well(shift: float) -> None:
+    values = np.round(np.random.default_rng(4).normal(shift, 1.0, 330), 1)
+    w_plus, greater, less = second_verifier.signed_rank_p(values.tolist())
+    ours = signed_rank(values)
+    assert ours.method == "normal"
+    assert w_plus == ours.w_plus
+    assert (greater, less) == pytest.approx((ours.p_greater, ours.p_less), rel=1e-12)
+
+
 def test_its_adjustment_is_scipys() -> None:
     values = np.random.default_rng(3).uniform(size=9)
     theirs = scipy.stats.false_discovery_control(values)
     assert second_verifier.false_discovery(values.tolist()) == pytest.approx(theirs, rel=1e-12)
+
+
+def test_of_a_battery_elsewhere_likewise(tmp_path: Path) -> None:
+    plan = narrow_plan("over_refusal", "speed", served=False, harmful=True)
+    files = {**battery_files(), **harmful_files()}
+    study = BatterySimulator(root=tmp_path / "study", plan=plan, files=files, tell=reply)
+    study.run_all()
+    assert verify(study.root, NAME) == []
 
 
 def test_of_a_battery_it_reads_everything_but_the_numbers(tmp_path: Path) -> None:
