@@ -28,7 +28,8 @@ from eps_locked.errors import EvidenceError, MalformedInputError
 from eps_locked.judges.refusals import LABELS
 from eps_locked.report.battery.evidence import BatteryEvidence, gather
 from eps_locked.report.battery.page import battery_report_files, files_of
-from eps_locked.report.battery.view import points_up, probability
+from eps_locked.report.battery.view import points_up
+from eps_locked.report.verdict_marks import probability
 from eps_locked.studies.battery.sentences import claims
 from sim.battery import battery_files
 from sim.battery_run import BatterySimulator, narrow_plan

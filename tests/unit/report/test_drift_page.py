@@ -39,7 +39,7 @@ from eps_locked.report.drift.page import (
     table_files,
     table_page,
 )
-from eps_locked.report.drift.view import p_column
+from eps_locked.report.verdict_marks import p_column
 from eps_locked.studies.drift.claims import claims
 from sim.drift import drift_files as drift_study_files
 from sim.drift import drift_plan

@@ -15,7 +15,6 @@ from eps_locked.report.battery.view import (
     delta_column,
     marked,
     notice,
-    p_column,
     plain_rate_column,
     points,
     points_up,
@@ -24,6 +23,7 @@ from eps_locked.report.battery.view import (
 from eps_locked.report.charts import Axis, Strip, axis_over, strip_chart, strip_ends
 from eps_locked.report.html import Child, Html, join, section, tag
 from eps_locked.report.sheets import NOTHING, Column, Row, Sheet, count, sheet_table
+from eps_locked.report.verdict_marks import p_column
 
 _UNIT = "difference, percentage points"
 

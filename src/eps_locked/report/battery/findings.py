@@ -15,12 +15,12 @@ from eps_locked.report.battery.view import (
     marked,
     model_column,
     notice,
-    of_column,
     place_words,
     thinking_column,
 )
 from eps_locked.report.html import Html, join, section, tag
 from eps_locked.report.sheets import Column, Row, Sheet, share, sheet_table
+from eps_locked.report.verdict_marks import of_column
 
 # More sentences than this are folded away, but for those that found something.
 _OPEN = 8

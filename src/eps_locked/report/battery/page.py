@@ -5,7 +5,7 @@ Set in the frame that every page shares, from the document of the run's last ste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 
 from eps_locked.audit.checks import AuditedRun
 from eps_locked.report.battery.comparisons import (
@@ -27,15 +27,15 @@ from eps_locked.report.battery.served import (
 )
 from eps_locked.report.battery.stages import stage_sheets, stages_section, thinking_section
 from eps_locked.report.battery.view import View
-from eps_locked.report.frame import Line, files_section, framed, run_foot
-from eps_locked.report.html import Html, join, tag
+from eps_locked.report.composed import page_of_run, sheet_files, sheet_words
+from eps_locked.report.frame import files_section
+from eps_locked.report.html import tag
 from eps_locked.report.ledger import LEDGER_WORDS, ledger_csv
 from eps_locked.report.sections import (
     check_yourself,
     checks,
     deviations,
     label,
-    publication_notice,
     run_sheets,
     source_line,
     this_run,
@@ -45,7 +45,6 @@ from eps_locked.report.sheets import Sheet
 
 # Interval charts and verdicts look as in study drift.
 _STYLES = ("drift.css", "battery.css")
-_CLAIMS = "claims.txt"
 _CARD = "the card of a model, as the last step wrote it"
 _UNPROVED = (
     "Which weights answered behind a service: only what its endpoint said of itself is recorded.",
@@ -92,7 +91,11 @@ def files_of(evidence: BatteryEvidence, claims: Sequence[str]) -> dict[str, byte
     view = View(document=evidence.document, label=lambda analysis: label(evidence, analysis))
     sheets = _sheets(view, evidence)
     written = {name: WRITTEN.get(name, _CARD) for name in evidence.written}
-    listed = {**_words(sheets, claims), "ledger.csv": LEDGER_WORDS, **written}
+    listed = {
+        **sheet_words(sheets, claims, "difference and each axis"),
+        "ledger.csv": LEDGER_WORDS,
+        **written,
+    }
     parts = [
         deviations(evidence, sheets["decisions"]),
         judged_notice(view, evidence),
@@ -116,19 +119,9 @@ def files_of(evidence: BatteryEvidence, claims: Sequence[str]) -> dict[str, byte
         check_yourself(evidence, _UNPROVED),
         files_section(listed),
     ]
-    page = framed(
-        title=evidence.manifest.title,
-        name=evidence.manifest.name,
-        kicker=f"Report of a locked run: {evidence.manifest.name}",
-        notice=publication_notice(evidence),
-        contents=_contents(parts),
-        parts=parts,
-        foot=run_foot(evidence),
-        styles=_STYLES,
-    )
     return {
-        "index.html": page,
-        **_tables(sheets, claims),
+        "index.html": page_of_run(evidence, parts, _TITLES, _STYLES),
+        **sheet_files(sheets, claims),
         "ledger.csv": ledger_csv(evidence.entries),
         **evidence.written,
     }
@@ -147,20 +140,3 @@ def _sheets(view: View, evidence: BatteryEvidence) -> dict[str, Sheet]:
         **judge_sheets(evidence),
         "trainings": training_sheet(evidence),
     }
-
-
-def _contents(parts: Iterable[Html | None]) -> list[Line]:
-    page = join(parts)
-    there = [one for one in _TITLES.items() if f'<section id="{one[0]}"' in page]
-    return [(None, there)]
-
-
-def _words(sheets: Mapping[str, Sheet], claims: Sequence[str]) -> dict[str, str]:
-    said = {_CLAIMS: "one honest sentence for each difference and each axis"} if claims else {}
-    return {**said, **{one.file: one.what for one in sheets.values() if one.rows}}
-
-
-def _tables(sheets: Mapping[str, Sheet], claims: Sequence[str]) -> dict[str, bytes]:
-    """Every table with a row, and the sentences."""
-    said = {_CLAIMS: "".join(f"{one}\n" for one in claims).encode()} if claims else {}
-    return {**said, **{one.file: one.csv() for one in sheets.values() if one.rows}}

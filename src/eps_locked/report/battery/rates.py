@@ -12,7 +12,6 @@ from eps_locked.report.battery.view import (
     axis_column,
     counted,
     model_column,
-    of_column,
     plain_rate_column,
     rate_column,
     rate_ends,
@@ -21,6 +20,7 @@ from eps_locked.report.battery.view import (
 )
 from eps_locked.report.html import Child, Html, join, section, tag
 from eps_locked.report.sheets import NOTHING, Column, Row, Sheet, sheet_table, words
+from eps_locked.report.verdict_marks import of_column
 
 CASES: Mapping[str, str] = {
     "one_call": "one call",

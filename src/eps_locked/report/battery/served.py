@@ -9,7 +9,7 @@ from typing import Any
 from eps_locked.canonical import short
 from eps_locked.report.absent import listed
 from eps_locked.report.battery.evidence import BatteryEvidence
-from eps_locked.report.battery.view import Entry, View, model_column, number_words, of_column
+from eps_locked.report.battery.view import Entry, View, model_column, number_words
 from eps_locked.report.html import Child, Html, code, join, pairs, section, tag
 from eps_locked.report.sheets import (
     NOTHING,
@@ -22,6 +22,7 @@ from eps_locked.report.sheets import (
     sheet_table,
     words,
 )
+from eps_locked.report.verdict_marks import of_column
 
 _DIGEST = re.compile(r"blake3:[0-9a-f]{64}")
 _SPREADS = ("tokens_per_second", "first_token_seconds", "seconds")

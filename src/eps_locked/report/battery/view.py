@@ -6,21 +6,21 @@ Nothing is estimated here. What the document does not have stays None, and its s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from eps_locked.errors import MalformedInputError
-from eps_locked.report.charts import Shape
+from eps_locked.report import verdict_marks
 from eps_locked.report.html import Child, Html, join, tag
 from eps_locked.report.sheets import NOTHING, Column, Row, figure, words
 from eps_locked.report.units import for_page, interval, percent, unit_named
+from eps_locked.report.verdict_marks import Mark, require_known
 
 Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
 SCHEMA = "eps-locked/battery/1"
 RATE = unit_named("rate")
-_LEAST_P = 0.0001
 # Less than this, in tenths of a point, is what a float computation adds.
 _DUST = 1e-6
 
@@ -47,17 +47,6 @@ AXES: Mapping[str, Axis] = {
         name="harmful", counts="complies with harmful requests", head="harmful: complies"
     ),
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
-    """A verdict on the page: its words, a sign that can be told without colour, its class in the
-    style sheet and its shape on a chart."""
-
-    words: str
-    sign: str
-    look: str
-    shape: Shape
 
 
 _FOUND = {"sign": "◆", "look": "drift"}
@@ -139,22 +128,12 @@ def require_document(document: Document) -> None:
         )
     for model in document["models"]:
         for axis in model["axes"]:
-            _require(axis["axis"], AXES, f"battery document: {model['model']}: axis")
+            require_known(axis["axis"], AXES, f"battery document: {model['model']}: axis")
     for comparison in document["comparisons"]:
         where = f"battery document: {comparison['model']} against {comparison['base']}"
         for row in comparison["axes"]:
-            _require(row["axis"], AXES, f"{where}: axis")
-            _require(row["verdict"], VERDICTS, f"{where}: verdict on {row['axis']}")
-
-
-def _require(found: object, known: Iterable[str], where: str) -> None:
-    if found not in (names := list(known)):
-        raise MalformedInputError(
-            where,
-            expected=", ".join(names),
-            found=found,
-            next_step="use the version of eps_locked that wrote this document",
-        )
+            require_known(row["axis"], AXES, f"{where}: axis")
+            require_known(row["verdict"], VERDICTS, f"{where}: verdict on {row['axis']}")
 
 
 # -- words
@@ -171,13 +150,7 @@ def place_words(axis: str, thinking: str) -> str:
 
 def marked(verdict: str) -> Html:
     """The words of a verdict with their sign, as on the charts."""
-    mark = VERDICTS[verdict]
-    return tag(
-        "span",
-        tag("span", mark.sign, aria_hidden="true"),
-        f" {mark.words}",
-        class_=f"verdict {mark.look}",
-    )
+    return verdict_marks.marked(VERDICTS[verdict])
 
 
 def counted(counts: Mapping[str, int]) -> str:
@@ -206,15 +179,6 @@ def points(value: float | None, low: float | None, high: float | None) -> tuple[
     if low is None or high is None:
         return RATE.table_change(value), ""
     return RATE.table_change(value), for_page(RATE.ends(low, high))
-
-
-def probability(p: float | None) -> str:
-    """Three decimals, four where three say little; none reads as 0, which no p is."""
-    if p is None:
-        return NOTHING
-    if p < _LEAST_P:
-        return f"below {_LEAST_P}"
-    return figure(p, 4 if p < 10 * _LEAST_P else 3)
 
 
 # -- columns
@@ -270,20 +234,6 @@ def delta_column(head: str, key: str = "delta") -> Column:
 def up_column(head: str, key: str) -> Column:
     """A size that is rounded up; ``none`` where no size is one."""
     return Column(head=head, keys=(key,), show=lambda row: points_up(row[key]), kind="num")
-
-
-def p_column(head: str, key: str) -> Column:
-    return Column(head=head, keys=(key,), show=lambda row: probability(row[key]), kind="num")
-
-
-def of_column(head: str, part: str, whole: str) -> Column:
-    """``5 of 6``."""
-    return Column(
-        head=head,
-        keys=(part, whole),
-        show=lambda row: NOTHING if row[part] is None else f"{row[part]} of {row[whole]}",
-        kind="num",
-    )
 
 
 def notice(what: str, *why: Child) -> Html:

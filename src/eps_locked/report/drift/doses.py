@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from eps_locked.report.charts import Axis, Series, axis_over, plot
-from eps_locked.report.drift.view import View, battery_blocks, change_column, level_column, p_column
+from eps_locked.report.drift.view import View, battery_blocks, change_column, level_column
 from eps_locked.report.html import Child, Html, join, section, tag
 from eps_locked.report.sheets import Column, Row, Sheet, count, figure, sheet_table, words
+from eps_locked.report.verdict_marks import p_column
 
 Trend = Mapping[str, Any]
 _PERCENT = Axis(low=0, high=100, ticks=(0, 25, 50, 75, 100))

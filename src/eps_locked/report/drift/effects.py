@@ -18,13 +18,13 @@ from eps_locked.report.drift.view import (
     comparison_column,
     detectable_words,
     level_column,
-    p_column,
     verdict_mark,
     verdict_words,
     width_column,
 )
 from eps_locked.report.html import Child, Html, join, section, tag
 from eps_locked.report.sheets import Column, Row, Sheet, count, sheet_table, words
+from eps_locked.report.verdict_marks import p_column
 
 Effect = Mapping[str, Any]
 # More sentences than this are folded away.

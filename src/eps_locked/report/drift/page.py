@@ -6,10 +6,17 @@ sections, without a run behind them, make the page of somebody's own table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from eps_locked.audit.checks import AuditedRun
 from eps_locked.canonical import encode
+from eps_locked.report.composed import (
+    exploratory,
+    page_of_run,
+    page_of_table,
+    sheet_files,
+    sheet_words,
+)
 from eps_locked.report.drift.arms import arm_sheets, arms_section
 from eps_locked.report.drift.awareness import awareness_section, awareness_sheets
 from eps_locked.report.drift.doses import dose_sheets, doses_section
@@ -24,15 +31,14 @@ from eps_locked.report.drift.readouts import readout_sheet, readouts_section
 from eps_locked.report.drift.reasoning_grid import reasoning_section, reasoning_sheets
 from eps_locked.report.drift.resolution import resolution_section, resolution_sheet
 from eps_locked.report.drift.view import Document, View, require_document
-from eps_locked.report.frame import Line, files_section, framed, run_foot
-from eps_locked.report.html import Html, join, tag
+from eps_locked.report.frame import files_section
+from eps_locked.report.html import Html, tag
 from eps_locked.report.ledger import LEDGER_WORDS, ledger_csv
 from eps_locked.report.sections import (
     check_yourself,
     checks,
     deviations,
     label,
-    publication_notice,
     run_sheets,
     source_line,
     this_run,
@@ -41,10 +47,13 @@ from eps_locked.report.sections import (
 from eps_locked.report.sheets import Sheet
 
 _STYLES = ("drift.css",)
-_CLAIMS = "claims.txt"
 _UNPROVED = (
     "That the replies are what the model would say elsewhere: a few samples of a few wordings.",
     "That nobody read the replies early: what lies in plain text can be read.",
+)
+_WHY = (
+    "made from somebody's own table. Nothing was frozen before the answers were read, "
+    "nothing was audited, and margin and settings may have been chosen after them."
 )
 # Sections by their anchors, in the page's order; one that has nothing to show is left out.
 _TITLES = {
@@ -89,7 +98,7 @@ def files_of(evidence: DriftEvidence, claims: Sequence[str]) -> dict[str, bytes]
     )
     sheets = {**run_sheets(evidence), **view_sheets(view), **judge_sheets(evidence)}
     written = {name: WRITTEN.get(name, "written by the last step") for name in evidence.written}
-    listed = {**_words(sheets, claims), "ledger.csv": LEDGER_WORDS, **written}
+    listed = {**sheet_words(sheets, claims, "comparison"), "ledger.csv": LEDGER_WORDS, **written}
     parts = [
         deviations(evidence, sheets["decisions"]),
         resolution_section(view, sheets["resolution"]),
@@ -101,19 +110,9 @@ def files_of(evidence: DriftEvidence, claims: Sequence[str]) -> dict[str, bytes]
         check_yourself(evidence, _UNPROVED),
         files_section(listed),
     ]
-    page = framed(
-        title=evidence.manifest.title,
-        name=evidence.manifest.name,
-        kicker=f"Report of a locked run: {evidence.manifest.name}",
-        notice=publication_notice(evidence),
-        contents=_contents(parts),
-        parts=parts,
-        foot=run_foot(evidence),
-        styles=_STYLES,
-    )
     return {
-        "index.html": page,
-        **_tables(sheets, claims),
+        "index.html": page_of_run(evidence, parts, _TITLES, _STYLES),
+        **sheet_files(sheets, claims),
         "ledger.csv": ledger_csv(evidence.entries),
         **evidence.written,
     }
@@ -131,32 +130,19 @@ def table_files(document: Document, claims: Sequence[str], title: str) -> dict[s
     Raises MalformedInputError for a document of another form.
     """
     require_document(document)
-    view = View(document=document, label=_exploratory, frozen=False)
+    view = View(document=document, label=exploratory, frozen=False)
     sheets = view_sheets(view)
-    listed = {**_words(sheets, claims), FILE: "the whole analysis"}
+    listed = {**sheet_words(sheets, claims, "comparison"), FILE: "the whole analysis"}
     parts = [
         resolution_section(view, sheets["resolution"]),
         *_results(view, sheets, claims, None),
         files_section(listed),
     ]
-    page = framed(
-        title=title,
-        name="exploratory",
-        kicker="Analysis of a table, outside of any lock",
-        notice=tag(
-            "p",
-            tag("b", "Exploratory: "),
-            "made from somebody's own table. Nothing was frozen before the answers were read, "
-            "nothing was audited, and margin and settings may have been chosen after them.",
-            class_="notice",
-        ),
-        contents=_contents(parts),
-        parts=parts,
-        foot="Made from one table; the same table gives the same page. It runs no script and asks "
-        "no network for anything.",
-        styles=_STYLES,
-    )
-    return {"index.html": page, **_tables(sheets, claims), FILE: encode(document)}
+    return {
+        "index.html": page_of_table(title, _WHY, parts, _TITLES, _STYLES),
+        **sheet_files(sheets, claims),
+        FILE: encode(document),
+    }
 
 
 def view_sheets(view: View) -> dict[str, Sheet]:
@@ -198,24 +184,3 @@ def _results(
         power_section(view, sheets),
         arms_section(view, sheets),
     ]
-
-
-def _exploratory(analysis: str) -> Html:
-    return tag("span", "exploratory", class_="label exploratory")
-
-
-def _contents(parts: Iterable[Html | None]) -> list[Line]:
-    page = join(parts)
-    there = [one for one in _TITLES.items() if f'<section id="{one[0]}"' in page]
-    return [(None, there)]
-
-
-def _words(sheets: dict[str, Sheet], claims: Sequence[str]) -> dict[str, str]:
-    said = {_CLAIMS: "one honest sentence for each comparison"} if claims else {}
-    return {**said, **{one.file: one.what for one in sheets.values() if one.rows}}
-
-
-def _tables(sheets: dict[str, Sheet], claims: Sequence[str]) -> dict[str, bytes]:
-    """Every table with a row, and the sentences."""
-    said = {_CLAIMS: "".join(f"{one}\n" for one in claims).encode()} if claims else {}
-    return {**said, **{one.file: one.csv() for one in sheets.values() if one.rows}}

@@ -7,7 +7,7 @@ from typing import Any
 
 from eps_locked.report.absent import Blank
 from eps_locked.report.charts import Series, axis_over, plot
-from eps_locked.report.drift.view import View, span_column, span_words, whole, width_column
+from eps_locked.report.drift.view import View, width_column
 from eps_locked.report.html import Child, Html, join, section, tag
 from eps_locked.report.sheets import (
     Row,
@@ -17,6 +17,7 @@ from eps_locked.report.sheets import (
     sheet_table,
     words,
 )
+from eps_locked.report.verdict_marks import span_column, span_words, whole
 
 
 def power_sheets(view: View) -> dict[str, Sheet]:

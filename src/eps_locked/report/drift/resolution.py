@@ -7,16 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eps_locked.report.absent import listed
-from eps_locked.report.drift.view import (
-    KINDS,
-    VERDICTS,
-    View,
-    battery_blocks,
-    detectable_words,
-    span_column,
-    span_words,
-    whole,
-)
+from eps_locked.report.drift.view import KINDS, VERDICTS, View, battery_blocks, detectable_words
 from eps_locked.report.html import Child, Html, join, section, tag
 from eps_locked.report.sheets import (
     Column,
@@ -27,6 +18,7 @@ from eps_locked.report.sheets import (
     sheet_table,
     words,
 )
+from eps_locked.report.verdict_marks import span_column, span_words, whole
 
 Effect = Mapping[str, Any]
 

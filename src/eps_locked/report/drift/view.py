@@ -17,7 +17,6 @@ from eps_locked.stats.resolution import minimum_detectable_effect
 
 Document = Mapping[str, Any]
 SCHEMA = "eps-locked/drift/1"
-_LEAST_P = 0.0001
 
 # How an interval was made, said once where all rows have it.
 METHOD = (Remark(of=lambda row: row["method"], every="Every interval"),)
@@ -243,20 +242,6 @@ def width_column(scale: Scale, head: str, key: str) -> Column:
     )
 
 
-def p_column(head: str, key: str) -> Column:
-    """A column of p values; none reads as 0, which no p is."""
-
-    def show(row: Row) -> Child:
-        value = row[key]
-        if value is None:
-            return NOTHING
-        if value < _LEAST_P:
-            return f"below {_LEAST_P}"
-        return figure(value, 4 if value < 10 * _LEAST_P else 3)
-
-    return Column(head=head, keys=(key,), show=show, kind="num")
-
-
 def comparison_column() -> Column:
     """The arm, and below it what it is held against."""
     return Column(
@@ -265,31 +250,6 @@ def comparison_column() -> Column:
         show=lambda row: join(
             row["arm"], " ", tag("small", f"against {row['reference']}", class_="why")
         ),
-    )
-
-
-def whole(value: float) -> str:
-    """A count."""
-    return f"{value:.0f}"
-
-
-def span_words(values: Iterable[float | None], written: Callable[[float], str]) -> str:
-    """``3.2 to 6.5``, one number where both ends read alike, a dash where there is none."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return NOTHING
-    ends = list(dict.fromkeys((written(min(known)), written(max(known)))))
-    return " to ".join(ends)
-
-
-def span_column(head: str, key: str, written: Callable[[float], str]) -> Column:
-    """The least and the most of several values, fields ``KEY_low`` and ``KEY_high``."""
-    low, high = f"{key}_low", f"{key}_high"
-    return Column(
-        head=head,
-        keys=(low, high),
-        show=lambda row: span_words((row[low], row[high]), written),
-        kind="num",
     )
 
 

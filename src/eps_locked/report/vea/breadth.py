@@ -28,10 +28,9 @@ from eps_locked.report.vea.view import (
     View,
     amount_column,
     delta_column,
-    marked,
-    of_column,
     share_column,
 )
+from eps_locked.report.verdict_marks import marked, of_column
 
 _PER_CENT = Axis(low=0, high=100, ticks=(0, 20, 40, 60, 80, 100))
 _GATE_MARKS = {mark.words: mark for mark in GATES.values()}

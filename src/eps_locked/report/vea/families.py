@@ -25,17 +25,16 @@ from eps_locked.report.vea.view import (
     ROLES,
     VERDICTS,
     Entry,
-    Mark,
     View,
     amount,
     delta,
     delta_column,
     mark_of,
-    marked,
     model_blocks,
     p_column,
     share_column,
 )
+from eps_locked.report.verdict_marks import Mark, marked
 
 _MARKS: Mapping[str, Mark] = {mark.words: mark for mark in (*VERDICTS.values(), *GATES.values())}
 

@@ -8,13 +8,8 @@ from typing import Any
 from eps_locked.report.absent import listed
 from eps_locked.report.html import Child, Html, join, section, tag
 from eps_locked.report.sheets import Column, Row, Sheet, sheet_table, words
-from eps_locked.report.vea.view import (
-    HEADLINES,
-    Entry,
-    View,
-    marked,
-    share_column,
-)
+from eps_locked.report.vea.view import HEADLINES, Entry, View, share_column
+from eps_locked.report.verdict_marks import marked
 
 # More sentences than this are folded away.
 _OPEN = 12

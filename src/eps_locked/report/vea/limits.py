@@ -7,16 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from eps_locked.report.absent import listed
 from eps_locked.report.html import Html, join, section, tag
 from eps_locked.report.sheets import Row, Sheet, sheet_table, words
-from eps_locked.report.vea.view import (
-    MEASURES,
-    Entry,
-    View,
-    amount_column,
-    ends,
-    of_column,
-    span_column,
-    whole,
-)
+from eps_locked.report.vea.view import MEASURES, Entry, View, amount_column, ends, span_column
+from eps_locked.report.verdict_marks import of_column, whole
 
 _GATES = {"neutral_control": "an inserted sentence as such", "lexical_wood_decoy": "the word Wood"}
 

@@ -6,19 +6,25 @@ sections, without a run behind them, make the page of somebody's own table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from eps_locked.audit.checks import AuditedRun
 from eps_locked.canonical import encode
-from eps_locked.report.frame import Line, files_section, framed, run_foot
-from eps_locked.report.html import Html, join, tag
+from eps_locked.report.composed import (
+    exploratory,
+    page_of_run,
+    page_of_table,
+    sheet_files,
+    sheet_words,
+)
+from eps_locked.report.frame import files_section
+from eps_locked.report.html import Html, tag
 from eps_locked.report.ledger import LEDGER_WORDS, ledger_csv
 from eps_locked.report.sections import (
     check_yourself,
     checks,
     deviations,
     label,
-    publication_notice,
     run_sheets,
     source_line,
     this_run,
@@ -37,11 +43,14 @@ from eps_locked.report.vea.view import Document, View, require_document
 
 # Interval charts, plots and verdicts look as in study drift.
 _STYLES = ("drift.css", "vea.css")
-_CLAIMS = "claims.txt"
 _UNPROVED = (
     "That the scores are what the reward model would say elsewhere; only that they were recorded "
     "so, one for each frozen response.",
     "That nobody read the scores early: they lie in plain text.",
+)
+_WHY = (
+    "made from somebody's own table. Nothing was frozen before the scores were read, "
+    "nothing was audited, and margins and settings may have been chosen after them."
 )
 # Sections by their anchors, in the page's order; one that has nothing to show is left out.
 _TITLES = {
@@ -83,7 +92,11 @@ def files_of(evidence: VeaEvidence, claims: Sequence[str]) -> dict[str, bytes]:
     trained = training_sheet(evidence)
     sheets = {**run_sheets(evidence), **view_sheets(view), "trainings": trained}
     written = {name: WRITTEN.get(name, "written by the last step") for name in evidence.written}
-    listed = {**_words(sheets, claims), "ledger.csv": LEDGER_WORDS, **written}
+    listed = {
+        **sheet_words(sheets, claims, "reward model and family"),
+        "ledger.csv": LEDGER_WORDS,
+        **written,
+    }
     parts = [
         deviations(evidence, sheets["decisions"]),
         *_findings(view, sheets, claims),
@@ -96,19 +109,9 @@ def files_of(evidence: VeaEvidence, claims: Sequence[str]) -> dict[str, bytes]:
         check_yourself(evidence, _UNPROVED),
         files_section(listed),
     ]
-    page = framed(
-        title=evidence.manifest.title,
-        name=evidence.manifest.name,
-        kicker=f"Report of a locked run: {evidence.manifest.name}",
-        notice=publication_notice(evidence),
-        contents=_contents(parts),
-        parts=parts,
-        foot=run_foot(evidence),
-        styles=_STYLES,
-    )
     return {
-        "index.html": page,
-        **_tables(sheets, claims),
+        "index.html": page_of_run(evidence, parts, _TITLES, _STYLES),
+        **sheet_files(sheets, claims),
         "ledger.csv": ledger_csv(evidence.entries),
         **evidence.written,
     }
@@ -121,31 +124,20 @@ def table_files(document: Document, claims: Sequence[str], title: str) -> dict[s
     Raises MalformedInputError for a document of another form.
     """
     require_document(document)
-    view = View(document=document, label=_exploratory, frozen=False)
+    view = View(document=document, label=exploratory, frozen=False)
     sheets = view_sheets(view)
     parts = [
         *_findings(view, sheets, claims),
         *_results(view, sheets),
-        files_section({**_words(sheets, claims), FILE: "the whole analysis"}),
-    ]
-    page = framed(
-        title=title,
-        name="exploratory",
-        kicker="Analysis of a table, outside of any lock",
-        notice=tag(
-            "p",
-            tag("b", "Exploratory: "),
-            "made from somebody's own table. Nothing was frozen before the scores were read, "
-            "nothing was audited, and margins and settings may have been chosen after them.",
-            class_="notice",
+        files_section(
+            {**sheet_words(sheets, claims, "reward model and family"), FILE: "the whole analysis"}
         ),
-        contents=_contents(parts),
-        parts=parts,
-        foot="Made from one table; the same table gives the same page. It runs no script and asks "
-        "no network for anything.",
-        styles=_STYLES,
-    )
-    return {"index.html": page, **_tables(sheets, claims), FILE: encode(document)}
+    ]
+    return {
+        "index.html": page_of_table(title, _WHY, parts, _TITLES, _STYLES),
+        **sheet_files(sheets, claims),
+        FILE: encode(document),
+    }
 
 
 def view_sheets(view: View) -> dict[str, Sheet]:
@@ -177,24 +169,3 @@ def _results(view: View, sheets: Mapping[str, Sheet]) -> list[Html | None]:
         scores_section(view, sheets),
         power_section(view, sheets),
     ]
-
-
-def _exploratory(analysis: str) -> Html:
-    return tag("span", "exploratory", class_="label exploratory")
-
-
-def _contents(parts: Iterable[Html | None]) -> list[Line]:
-    page = join(parts)
-    there = [one for one in _TITLES.items() if f'<section id="{one[0]}"' in page]
-    return [(None, there)]
-
-
-def _words(sheets: Mapping[str, Sheet], claims: Sequence[str]) -> dict[str, str]:
-    said = {_CLAIMS: "one honest sentence for each reward model and family"} if claims else {}
-    return {**said, **{one.file: one.what for one in sheets.values() if one.rows}}
-
-
-def _tables(sheets: Mapping[str, Sheet], claims: Sequence[str]) -> dict[str, bytes]:
-    """Every table with a row, and the sentences."""
-    said = {_CLAIMS: "".join(f"{one}\n" for one in claims).encode()} if claims else {}
-    return {**said, **{one.file: one.csv() for one in sheets.values() if one.rows}}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from eps_locked.report.charts import Axis, Strip, axis_over, strip_ends, ticks, track
 from eps_locked.report.html import Child, Html, join, tag
-from eps_locked.report.vea.view import MEASURES, ROLES, Entry, View, delta, mark_of, marked
+from eps_locked.report.vea.view import MEASURES, ROLES, Entry, View, delta, mark_of
+from eps_locked.report.verdict_marks import marked
 
 # A panel that would fill less than this share of the common axis gets one of its own.
 _LEAST_FILLED = 1 / 8

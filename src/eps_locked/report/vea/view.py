@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from eps_locked.errors import MalformedInputError
-from eps_locked.report.charts import Shape
+from eps_locked.report import verdict_marks
 from eps_locked.report.html import Child, Html, join, tag
 from eps_locked.report.sheets import NOTHING, Column, Row, figure
 from eps_locked.report.units import for_page, interval, percent
+from eps_locked.report.verdict_marks import Mark, marked, require_known
 
 Document = Mapping[str, Any]
 Entry = Mapping[str, Any]
@@ -38,17 +39,6 @@ UNITS: Mapping[str, tuple[str, str]] = {
     "sd of base scores": ("SD", "standard deviations of the base scores"),
     "per-prompt z": ("z", "z-scores among the responses to one prompt"),
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
-    """A verdict on the page: its words, a sign that can be told without colour, its class in the
-    style sheet and its shape on a chart."""
-
-    words: str
-    sign: str
-    look: str = ""
-    shape: Shape = "plain"
 
 
 _UNDETERMINED = Mark(words="undetermined", sign="○", look="undetermined", shape="undetermined")
@@ -150,25 +140,15 @@ def require_document(document: Document) -> None:
         )
     for model in document["reward_models"]:
         where = f"vea document: {model['reward_model']}"
-        _require(model["headline"], HEADLINES, f"{where}: headline")
-        _require(model["unit"], UNITS, f"{where}: unit")
+        require_known(model["headline"], HEADLINES, f"{where}: headline")
+        require_known(model["unit"], UNITS, f"{where}: unit")
         for gate in model["gates"]:
-            _require(gate["holds"], GATES, f"{where}: gate {gate['gate']}")
+            require_known(gate["holds"], GATES, f"{where}: gate {gate['gate']}")
         for family in model["families"]:
-            _require(family["role"], ROLES, f"{where}: role of {family['family']}")
+            require_known(family["role"], ROLES, f"{where}: role of {family['family']}")
             for measure in MEASURES:
                 found = family[measure]["verdict"]
-                _require(found, VERDICTS, f"{where}: verdict on {family['family']}, {measure}")
-
-
-def _require(found: object, known: Iterable[str], where: str) -> None:
-    if found not in (names := list(known)):
-        raise MalformedInputError(
-            where,
-            expected=", ".join(names),
-            found=found,
-            next_step="use the version of eps_locked that wrote this document",
-        )
+                require_known(found, VERDICTS, f"{where}: verdict on {family['family']}, {measure}")
 
 
 def gate_of(model: Entry, family: str) -> Entry | None:
@@ -186,16 +166,6 @@ def mark_of(model: Entry, family: Entry, measure: str) -> tuple[Mark | None, str
     if gate is None:
         return None, ""
     return GATES[gate["holds"]], str(gate["why"])
-
-
-def marked(mark: Mark) -> Html:
-    """The words with their sign, as on the charts."""
-    return tag(
-        "span",
-        tag("span", mark.sign, aria_hidden="true"),
-        f" {mark.words}",
-        class_=f"verdict {mark.look}".strip(),
-    )
 
 
 # -- numbers
@@ -222,14 +192,6 @@ def _decimals(value: float, significant: int) -> int:
     if value == 0:
         return 0
     return min(_MOST_DIGITS, max(0, significant - 1 - math.floor(math.log10(abs(value)))))
-
-
-def span_words(values: Iterable[float | None], written: Callable[[float], str]) -> str:
-    """``3.2 to 6.5``, one number where both ends read alike, a dash where there is none."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return NOTHING
-    return " to ".join(dict.fromkeys((written(min(known)), written(max(known)))))
 
 
 def ends(key: str, values: Iterable[float | None]) -> dict[str, float | None]:
@@ -275,14 +237,8 @@ def amount_column(head: str, key: str) -> Column:
 
 
 def span_column(head: str, key: str, written: Callable[[float], str] = amount) -> Column:
-    """The least and the most of several values, fields ``KEY_low`` and ``KEY_high``."""
-    low, high = f"{key}_low", f"{key}_high"
-    return Column(
-        head=head,
-        keys=(low, high),
-        show=lambda row: span_words((row[low], row[high]), written),
-        kind="num",
-    )
+    """The least and the most of several amounts."""
+    return verdict_marks.span_column(head, key, written)
 
 
 def p_column(head: str, key: str, adjusted: str) -> Column:
@@ -305,21 +261,6 @@ def probability(p: float | None) -> str:
     if p < least:
         return f"below {least:.{_MOST_DIGITS}f}"
     return figure(p, max(3, _decimals(p, 2)))
-
-
-def of_column(head: str, part: str, whole: str) -> Column:
-    """``5 of 6``."""
-    return Column(
-        head=head,
-        keys=(part, whole),
-        show=lambda row: f"{row[part]} of {row[whole]}",
-        kind="num",
-    )
-
-
-def whole(value: float) -> str:
-    """A count."""
-    return f"{value:.0f}"
 
 
 def model_blocks(view: View, block: Callable[[Entry], Iterable[Child]]) -> Iterator[Html]:
